@@ -263,7 +263,7 @@ async def serve(
     await stop.wait()
     manager.notify("STOPPING=1", "STATUS=stopping: answers open requests and saves its state")
     log_stopping(controller)
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     try:
         unsaved = await controller.stop()
     except (RocketPollError, OSError) as error:
@@ -271,7 +271,7 @@ async def serve(
     if unsaved is not None:
         raise _UncleanStop(unsaved)
     manager.stop()
-    log_stopped(time.perf_counter() - began)
+    log_stopped(time.perf_counter() - started_at)
 
 
 async def _start(

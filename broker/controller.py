@@ -155,7 +155,7 @@ class BrokerController:
             self.hold_service.notify_message_arriving, self.hold_service.waiting
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._message_arrived)
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         self.store = MessageStore(
             config.store,
             self._disk,
@@ -165,7 +165,7 @@ class BrokerController:
             self._random_bytes,
             self._watch_opening,
         )
-        self.opening_seconds = time.perf_counter() - began
+        self.opening_seconds = time.perf_counter() - started_at
         try:
             await self._open(config)
         except BaseException:
@@ -439,13 +439,13 @@ class BrokerController:
         self.housekeeping.reload_access_lists()
         config = replace(config, tls=self.tls.reload(config.tls))
         reload = plan_reload(self._config, config)
-        self._config = taken = reload.config
-        self.server.limits = taken.server
-        self.store.cleaner.config = taken.store
+        self._config = current = reload.config
+        self.server.limits = current.server
+        self.store.cleaner.config = current.store
         tables = self.tables
-        tables.topics.max_topics, tables.topics.max_queues = taken.max_topics, taken.max_queues
-        tables.groups.max_groups = taken.max_groups
-        tables.offsets.max_offsets = taken.max_consumer_offsets
+        tables.topics.max_topics, tables.topics.max_queues = current.max_topics, current.max_queues
+        tables.groups.max_groups = current.max_groups
+        tables.offsets.max_offsets = current.max_consumer_offsets
         return reload
 
     def disk_usage(self) -> DiskUsage:
@@ -624,9 +624,9 @@ class BrokerController:
 
     def _reput(self, until: float) -> bool:
         """Run reput until a time; return whether it has caught up, or waits for a shortage."""
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         is_done = self.store.reput(lambda: self._loop.time() >= until)
-        self._reput_latency.add(time.perf_counter() - began)
+        self._reput_latency.add(time.perf_counter() - started_at)
         return is_done or self.store.is_reput_degraded
 
     def _message_arrived(
@@ -663,9 +663,9 @@ class BrokerController:
         self._schedule_deadline()
 
     def _wake(self, held: PullRequest) -> None:
-        answer = self.processors.replay(held)
-        if answer is not None:
-            reply(held.connection, held.request, answer)
+        response = self.processors.replay(held)
+        if response is not None:
+            reply(held.connection, held.request, response)
 
     # ---- delayed messages, timers, half messages
 

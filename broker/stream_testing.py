@@ -248,8 +248,8 @@ class StreamTest:
             StreamTestError: The stream does not run.
         """
         self.stop()
-        begun, committed = (self._last_batch_in(name) for name in ("offsets", "commits"))
-        if begun is not None and committed == begun:
+        planned, committed = (self._last_batch_in(name) for name in ("offsets", "commits"))
+        if planned is not None and committed == planned:
             commits = self._checkpoint_path() / "commits"
             (commits / str(committed)).unlink()
             (commits / f".{committed}.crc").unlink(missing_ok=True)

@@ -94,8 +94,8 @@ class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-r
     @property
     def without_value(self) -> str:
         """The message without the value that was found, which may be a secret."""
-        place = f"byte {self.at}" if isinstance(self.at, int) else self.at
-        return f"{self.subject} at {place}: needed {self.needed}"
+        position = f"byte {self.at}" if isinstance(self.at, int) else self.at
+        return f"{self.subject} at {position}: needed {self.needed}"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the fields when the error is pickled, for example from an executor to the driver."""
@@ -196,10 +196,10 @@ _BYTE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 def format_bytes(count: int) -> str:
     """Return a number of bytes with the unit that fits: ``0 B``, ``3.4 KiB``, ``186.3 GiB``."""
     size, unit = float(count), "B"
-    for unit_above in _BYTE_UNITS:
+    for next_unit in _BYTE_UNITS:
         if abs(size) < 1024:
             break
-        size, unit = size / 1024, unit_above
+        size, unit = size / 1024, next_unit
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 

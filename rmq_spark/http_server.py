@@ -144,12 +144,12 @@ class BoundedHttpServer(ThreadingHTTPServer):
     def _evict(self) -> bool:
         """Disconnect a client whose request has not arrived; return whether there was one."""
         numbers = Counter(self._clients.values())
-        victim = max(self._unread, key=lambda client: numbers[self._clients[client]], default=None)
-        if victim is None:
+        evicted = max(self._unread, key=lambda client: numbers[self._clients[client]], default=None)
+        if evicted is None:
             return False
-        del self._clients[victim], self._unread[victim]
+        del self._clients[evicted], self._unread[evicted]
         with suppress(OSError):  # it has gone already
-            victim.shutdown(socket.SHUT_RDWR)  # its thread closes it
+            evicted.shutdown(socket.SHUT_RDWR)  # its thread closes it
         return True
 
     def request_arrived(self, request: socket.socket) -> None:
@@ -200,12 +200,12 @@ class _MetricsHandler(QuietHandler):
         return not is_own and host_of(self.connection.getsockname()).is_loopback
 
     def do_GET(self) -> None:  # http.server's name
-        answering = self.server.handlers.get(self.path.partition("?")[0])
+        handler = self.server.handlers.get(self.path.partition("?")[0])
         if self._is_rebound:
             status, body = HTTPStatus.FORBIDDEN, b"not a name of this machine. Use its address\n"
-        elif answering is None:
+        elif handler is None:
             paths = " ".join(self.server.handlers)
             status, body = HTTPStatus.NOT_FOUND, f"no such path. Use one of: {paths}\n".encode()
         else:
-            status, body = answering()
+            status, body = handler()
         self.send_body(status, TEXT_FORMAT, body)

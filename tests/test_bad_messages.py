@@ -394,7 +394,7 @@ def test_group_describe_works_at_an_unreadable_message(bad, run):
     for at in bad.bad:
         with ClientInstance(bad.broker.address) as instance:
             address = bad.broker.address
-            instance.api.update_consumer_offset(address, "at", bad.queue, at, one_way=False)
+            instance.api.update_consumer_offset(address, "at", bad.queue, at, is_one_way=False)
         code, out, err = run("group", "describe", "at", "-o", "json")
         assert code == 0, err
         assert f'"committed": {at}' in out.decode()

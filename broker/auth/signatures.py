@@ -53,7 +53,7 @@ class SignedTemplate:
     hashed once, so that a signature costs a third of that of the usual path.
     """
 
-    __slots__ = ("_after", "_between", "_inner", "_outer")
+    __slots__ = ("_after", "_inner", "_middle", "_outer")
 
     def __init__(
         self, ext_fields: Mapping[str, str], varying: tuple[str, str], secret_key: str
@@ -64,7 +64,7 @@ class SignedTemplate:
             KeyError: A varying field is missing.
             UnicodeEncodeError: A value cannot be signed.
         """
-        before, between, after = _pieces(ext_fields, varying)
+        before, middle, after = _pieces(ext_fields, varying)
         key = secret_key.encode()
         if len(key) > _BLOCK_BYTES:
             key = hashlib.sha1(key, usedforsecurity=False).digest()
@@ -72,14 +72,14 @@ class SignedTemplate:
         # HMAC does not depend on SHA-1's resistance to collisions, which is broken.
         self._inner = hashlib.sha1(key.translate(_INNER) + before, usedforsecurity=False)
         self._outer = hashlib.sha1(key.translate(_OUTER), usedforsecurity=False)
-        self._between, self._after = between, after
+        self._middle, self._after = middle, after
 
     def is_valid_signature(
         self, first: bytes, second: bytes, body: Buffer, signature: bytes
     ) -> bool:
         """Return whether a request with these varying values and body has the right signature."""
         inner = self._inner.copy()
-        inner.update(b"".join((first, self._between, second, self._after, body)))
+        inner.update(b"".join((first, self._middle, second, self._after, body)))
         outer = self._outer.copy()
         outer.update(inner.digest())
         return compare_digest(b2a_base64(outer.digest(), newline=False), signature)
@@ -105,5 +105,5 @@ def _pieces(ext_fields: Mapping[str, str], varying: tuple[str, str]) -> tuple[by
     if not 0 <= first < second:
         raise KeyError(varying)
     runs = names[:first], names[first + 1 : second], names[second + 1 :]
-    before, between, after = ("".join(map(ext_fields.__getitem__, run)).encode() for run in runs)
-    return before, between, after
+    before, middle, after = ("".join(map(ext_fields.__getitem__, run)).encode() for run in runs)
+    return before, middle, after

@@ -41,17 +41,17 @@ class OutgoingRequests:
         """Pass a response to its callback; ignore it if it is late or matches no request."""
         waiting = self._callbacks.pop(command.opaque, None)
         if waiting is not None:
-            then, timer = waiting
+            callback, timer = waiting
             timer.cancel()
-            then(command)
+            callback(command)
 
     def cancel_all(self) -> None:
         """Notify all callbacks, in a later turn of the loop, that there is no response."""
         waiting, self._callbacks = self._callbacks, {}
-        for then, timer in waiting.values():
+        for callback, timer in waiting.values():
             timer.cancel()
-            self._loop.call_soon(then, None)
+            self._loop.call_soon(callback, None)
 
     def _expire(self, opaque: int) -> None:
-        then, _ = self._callbacks.pop(opaque)
-        then(None)
+        callback, _ = self._callbacks.pop(opaque)
+        callback(None)

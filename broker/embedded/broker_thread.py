@@ -160,8 +160,8 @@ class BrokerThread:
             raise RocketPollError(describe_error(error)) from error
         self._running.add_done_callback(lambda _: self._thread_pool.shutdown())
         try:
-            either: list[Future[Any]] = [self._started, self._running]
-            while not wait(either, _POLL_SECONDS, FIRST_COMPLETED).done:
+            futures: list[Future[Any]] = [self._started, self._running]
+            while not wait(futures, _POLL_SECONDS, FIRST_COMPLETED).done:
                 self._thread_pool.fail_stuck_jobs()
             if not self._started.done():
                 self._running.result()

@@ -332,8 +332,8 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the broker's address, and its topics if it responds."""
-        answers = self._runner is not None and self._activity == "running"
-        return self._shown(repr(self)[1:-1], answers=answers)
+        is_running = self._runner is not None and self._activity == "running"
+        return self._shown(repr(self)[1:-1], is_running=is_running)
 
     # ---- addresses
 

@@ -326,10 +326,10 @@ class BrokerHelpers(ABC):
         """Replace the lock in a forked child: the thread that held it may not exist there."""
         self._client_lock = threading.Lock()
 
-    def _shown(self, title: str, *, answers: bool) -> str:
+    def _shown(self, title: str, *, is_running: bool) -> str:
         rows: list[tuple[object, ...]] = []
         count = 0
-        if answers:
+        if is_running:
             try:
                 rows, count = self._topic_rows()
             except (RocketPollError, OSError) as error:

@@ -17,5 +17,5 @@ class FilterError(RocketPollError, page="troubleshooting.md#refused-by-a-broker"
         self.at = at
         self.needed = needed
         self.found = excerpt(found)
-        place = "" if at is None else f" at character {at}"
-        super().__init__(f"{subject}{place}: needed {needed}, found {self.found}")
+        position = "" if at is None else f" at character {at}"
+        super().__init__(f"{subject}{position}: needed {needed}, found {self.found}")

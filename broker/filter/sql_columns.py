@@ -106,15 +106,19 @@ class TextColumn:
                     self.numbers(constant), sign, _sort_keys([constant], constant)[0]
                 )
         if isinstance(condition, In):
-            texts, negated = condition.texts, condition.negated
-            return self._states_where((value in texts) is not negated for value in self.values)
+            texts, is_negated = condition.texts, condition.is_negated
+            return self._states_where((value in texts) is not is_negated for value in self.values)
         if (
             isinstance(condition, TextMatch)
             and isinstance(condition.operand, Property)
             and condition.text
         ):
-            matches, text, negated = TEXT_MATCHES[condition.kind], condition.text, condition.negated
-            found = (matches(value, text) is not negated for value in self.values)
+            matches, text, is_negated = (
+                TEXT_MATCHES[condition.kind],
+                condition.text,
+                condition.is_negated,
+            )
+            found = (matches(value, text) is not is_negated for value in self.values)
             return self._states_where(found, if_absent=FALSE)
         states = [evaluate_state(condition, {name: value}) for value in self.values]
         return np.array([*states, evaluate_state(condition, {})], np.uint8)
@@ -254,7 +258,7 @@ class _ColumnEvaluator:
         return result
 
     def _between(self, operand: Property, condition: Between) -> States:
-        table, low, high = (_OR, "<", ">") if condition.negated else (_AND, ">=", "<=")
+        table, low, high = (_OR, "<", ">") if condition.is_negated else (_AND, ">=", "<=")
         return self._combine(
             table,
             Comparison(operand, low, condition.low),

@@ -142,7 +142,7 @@ class IsNull(_Unary, Condition):
 
 
 @dataclass(frozen=True)
-class _Junction(Condition):
+class _LogicalOperator(Condition):
     """Two or more conditions, one of which may decide the result alone."""
 
     conditions: tuple[Expression, ...]
@@ -160,13 +160,13 @@ class _Junction(Condition):
         return result
 
 
-class And(_Junction):
+class And(_LogicalOperator):
     """The logical AND of two or more conditions: False if at least one is."""
 
     _decides = False
 
 
-class Or(_Junction):
+class Or(_LogicalOperator):
     """The logical OR of two or more conditions: True if at least one is."""
 
     _decides = True
@@ -209,16 +209,16 @@ class Between(Condition):
     operand: Expression
     low: Expression
     high: Expression
-    negated: bool = False
+    is_negated: bool = False
 
     def value(self, properties: Properties) -> bool | None:
         """Evaluate as AND, or negated OR, of two comparisons; the operand is evaluated once."""
         value = self.operand.value(properties)
-        first = _compare_ordered(value, "<" if self.negated else ">=", self.low, properties)
-        if first is self.negated:
+        first = _compare_ordered(value, "<" if self.is_negated else ">=", self.low, properties)
+        if first is self.is_negated:
             return first
-        second = _compare_ordered(value, ">" if self.negated else "<=", self.high, properties)
-        if second is self.negated:
+        second = _compare_ordered(value, ">" if self.is_negated else "<=", self.high, properties)
+        if second is self.is_negated:
             return second
         return None if first is None or second is None else second
 
@@ -229,12 +229,12 @@ class In(Condition):
 
     operand: Property
     texts: frozenset[str]
-    negated: bool = False
+    is_negated: bool = False
 
     def value(self, properties: Properties) -> bool | None:
         """Return None if the message lacks the property, otherwise whether its text matches."""
         value = properties.get(self.operand.name)
-        return None if value is None else (value in self.texts) is not self.negated
+        return None if value is None else (value in self.texts) is not self.is_negated
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class TextMatch(_Unary, Condition):
 
     kind: str
     text: str
-    negated: bool = False
+    is_negated: bool = False
 
     def value(self, properties: Properties) -> bool:
         """Return False, not NULL, if either text is missing."""
@@ -251,7 +251,8 @@ class TextMatch(_Unary, Condition):
             return False
         value = self.operand.value(properties)
         return (
-            isinstance(value, str) and TEXT_MATCHES[self.kind](value, self.text) is not self.negated
+            isinstance(value, str)
+            and TEXT_MATCHES[self.kind](value, self.text) is not self.is_negated
         )
 
 

@@ -217,10 +217,10 @@ class _SqlParser:
     def _equality(self, left: Expression) -> Condition:
         token = self._tokens.next_token()
         if token.kind == "IS":
-            negated = self._accept("NOT")
-            self._expect("NULL", "NULL" if negated else "NULL or NOT NULL")
+            is_negated = self._accept("NOT")
+            self._expect("NULL", "NULL" if is_negated else "NULL or NOT NULL")
             is_null = self._checked(IsNull(left), token)
-            return self._checked(Not(is_null), token) if negated else is_null
+            return self._checked(Not(is_null), token) if is_negated else is_null
         right = self._nested(_COMPARISON)
         for side in (left, right):
             if isinstance(side, Literal) and side.constant is None:
@@ -242,29 +242,29 @@ class _SqlParser:
             _require_number(left, token)
             right = _require_number(self._unary(), token)
             return self._checked(Comparison(left, token.kind, right), token)
-        negated = token.kind == "NOT"
-        if negated:
+        is_negated = token.kind == "NOT"
+        if is_negated:
             token = self._tokens.next_token()
         if token.kind == "BETWEEN":
-            return self._between(left, token, negated=negated)
+            return self._between(left, token, is_negated=is_negated)
         if token.kind == "IN":
-            return self._in(left, token, negated=negated)
+            return self._in(left, token, is_negated=is_negated)
         if token.kind in (CONTAINS, STARTSWITH, ENDSWITH):
             text = self._expect_text(f"a string after {token.kind}")
-            return self._checked(TextMatch(left, token.kind, text, negated), token)
+            return self._checked(TextMatch(left, token.kind, text, is_negated), token)
         raise _token_error(token, "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH after NOT")
 
-    def _between(self, operand: Expression, token: Token, *, negated: bool) -> Condition:
+    def _between(self, operand: Expression, token: Token, *, is_negated: bool) -> Condition:
         _require_number(operand, token)
         low = _require_number(self._unary(), token)
         self._expect("AND", "AND between the bounds of BETWEEN")
         high = _require_number(self._unary(), token)
         bounds = [each.constant for each in (low, high) if isinstance(each, Literal)]
-        if len(bounds) == 2 and not negated and compare(bounds[1], bounds[0]) < 0:
+        if len(bounds) == 2 and not is_negated and compare(bounds[1], bounds[0]) < 0:
             raise _operand_error(token, f"an upper bound of at least {_describe(low)}", high)
-        return self._checked(Between(operand, low, high, negated), token)
+        return self._checked(Between(operand, low, high, is_negated), token)
 
-    def _in(self, operand: Expression, token: Token, *, negated: bool) -> Condition:
+    def _in(self, operand: Expression, token: Token, *, is_negated: bool) -> Condition:
         if not isinstance(operand, Property):
             raise _operand_error(token, "a property before IN", operand)
         self._expect("(", "( after IN")
@@ -272,7 +272,7 @@ class _SqlParser:
         while self._accept(","):
             texts.append(self._expect_text("a string in the list"))
         self._expect(")", ", or ) in the list")
-        return self._checked(In(operand, frozenset(texts), negated), token)
+        return self._checked(In(operand, frozenset(texts), is_negated), token)
 
     # ---- operands
 

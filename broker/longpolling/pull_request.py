@@ -136,16 +136,16 @@ class ManyPullRequest:
         if len(self._scanned_to) == 1:
             yield next(iter(self._scanned_to))
             return
-        lines: dict[Channel, list[PullRequest]] = {}
+        by_client: dict[Channel, list[PullRequest]] = {}
         for (connection, _), requests in self._by_owner.items():
-            lines.setdefault(connection, []).extend(requests)
-        turns = list(map(iter, lines.values()))
+            by_client.setdefault(connection, []).extend(requests)
+        turns = list(map(iter, by_client.values()))
         while turns:
             others, turns = turns, []
-            for line in others:
-                request = next(line, None)
+            for iterator in others:
+                request = next(iterator, None)
                 if request is not None:
-                    turns.append(line)
+                    turns.append(iterator)
                     yield request
 
     def scanned_to(self, request: PullRequest) -> int:
@@ -201,8 +201,8 @@ class FairTurns(Generic[_Item]):
     def append(self, client: Channel, item: _Item) -> None:
         """Add an item after all others of its client."""
         self._count += 1
-        lines = self._networks.setdefault(client.remote_host.network, {})
-        lines.setdefault(client, deque()).append(item)
+        connections = self._networks.setdefault(client.remote_host.network, {})
+        connections.setdefault(client, deque()).append(item)
 
     def popleft(self) -> _Item:
         """Remove and return the next item; its address and its connection go to the end."""
@@ -210,12 +210,12 @@ class FairTurns(Generic[_Item]):
             raise IndexError("no item is queued")
         self._count -= 1
         network = next(iter(self._networks))
-        lines = self._networks.pop(network)
-        client = next(iter(lines))
-        line = lines.pop(client)
-        item = line.popleft()
-        if line:
-            lines[client] = line
-        if lines:
-            self._networks[network] = lines
+        connections = self._networks.pop(network)
+        client = next(iter(connections))
+        items = connections.pop(client)
+        item = items.popleft()
+        if items:
+            connections[client] = items
+        if connections:
+            self._networks[network] = connections
         return item

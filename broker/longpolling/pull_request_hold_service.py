@@ -97,10 +97,10 @@ class HoldQuota:
 
     def cost_of(self, request: PullRequest) -> int:
         """Return the units that a pull would use if it were acquired."""
-        filter_places = request.filter_quota_cost
-        if filter_places and (request.connection, request.message_filter) in self._filter_users:
-            filter_places = 0
-        return request.quota_cost + filter_places
+        filter_cost = request.filter_quota_cost
+        if filter_cost and (request.connection, request.message_filter) in self._filter_users:
+            filter_cost = 0
+        return request.quota_cost + filter_cost
 
     def acquire(self, request: PullRequest) -> None:
         """Acquire the units of a pull."""
@@ -458,8 +458,8 @@ class PullRequestHoldService:
 
     def _discard_next(self) -> None:
         connection = self._closed_connections[0]
-        for places in (self._holds, self._deferred):
-            request = places.oldest_of(connection)
+        for table in (self._holds, self._deferred):
+            request = table.oldest_of(connection)
             if request is not None:
                 self._remove(request)
                 return

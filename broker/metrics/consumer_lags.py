@@ -79,7 +79,7 @@ class ConsumerLags:
                 if oldest_first is None:
                     oldest_first = yield from self._oldest_first(topic, queues, previous)
                 others = (stored for stored, queue_id in oldest_first if queue_id not in known)
-                oldest = _earlier(oldest, next(others, 0))
+                oldest = _min_time(oldest, next(others, 0))
             latency_ms = max(self._broker.now_ms() - oldest, 0) if oldest else 0
             yield ConsumerLag(group, topic, messages, latency_ms)
 
@@ -115,21 +115,21 @@ class ConsumerLags:
             lag = max(bounds.next - queue_offset, 0)
             messages += lag - _count(bounds)
             if lag:
-                place = (topic, queue_id, max(queue_offset, bounds.first))
-                oldest = _earlier(oldest, self._stored_at(place, previous))
+                position = (topic, queue_id, max(queue_offset, bounds.first))
+                oldest = _min_time(oldest, self._stored_at(position, previous))
         return messages, oldest
 
     def _oldest_first(
         self, topic: str, queues: Mapping[int, QueueBounds], previous: _StoreTimesByPosition
     ) -> Generator[None, None, list[tuple[int, int]]]:
         """Return the store time and queue id of each queue's first message, oldest first."""
-        firsts = []
+        first_stored = []
         for queue_id, bounds in queues.items():
             yield
             stored = self._stored_at((topic, queue_id, bounds.first), previous)
             if stored:
-                firsts.append((stored, queue_id))
-        return sorted(firsts)
+                first_stored.append((stored, queue_id))
+        return sorted(first_stored)
 
     def _stored_at(self, position: _QueuePosition, previous: _StoreTimesByPosition) -> int:
         """Return when a message was stored, in milliseconds, or 0 if the disk cannot be read."""
@@ -148,6 +148,6 @@ def _count(bounds: QueueBounds) -> int:
     return bounds.next - bounds.first
 
 
-def _earlier(stored: int, other: int) -> int:
+def _min_time(stored: int, other: int) -> int:
     """Return the earlier of two times, of which 0 means none."""
     return min(stored or other, other or stored)

@@ -109,25 +109,29 @@ def text_in_steps(
     pieces: list[bytes] = []
     for family in families:
         rows: list[MetricSample] = []
-        is_begun = False
+        is_continuation = False
         for row in family.samples:
             if row is not None:
                 rows.append(row)
             if len(rows) >= _SAMPLES_PER_STEP:
-                pieces.append(_render(family, rows, shared, is_begun=is_begun))
-                is_begun, rows = True, []
+                pieces.append(_render(family, rows, shared, is_continuation=is_continuation))
+                is_continuation, rows = True, []
             yield
-        if rows or not is_begun:
-            pieces.append(_render(family, rows, shared, is_begun=is_begun))
+        if rows or not is_continuation:
+            pieces.append(_render(family, rows, shared, is_continuation=is_continuation))
             yield
     return b"".join(pieces)
 
 
 def _render(
-    family: MetricFamily, rows: Iterable[MetricSample], shared: Mapping[str, str], *, is_begun: bool
+    family: MetricFamily,
+    rows: Iterable[MetricSample],
+    shared: Mapping[str, str],
+    *,
+    is_continuation: bool,
 ) -> bytes:
     text = generate_latest(_SingleMetric(family.metric(rows, shared)))
-    return text.split(b"\n", 2)[2] if is_begun else text  # HELP and TYPE come once
+    return text.split(b"\n", 2)[2] if is_continuation else text  # HELP and TYPE come once
 
 
 class Exposition:

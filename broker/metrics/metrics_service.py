@@ -113,8 +113,8 @@ class MetricsHttpServer:
         silent = [client for client in self._clients if not client.is_handled]
         slow_since = self._loop.time() - HEAD_SECONDS
         slow = [client for client in self._clients if client.connected_at <= slow_since]
-        newcomer = next(reversed(self._clients))
-        candidates = [client for client in silent if client is not newcomer] or slow
+        newest = next(reversed(self._clients))
+        candidates = [client for client in silent if client is not newest] or slow
         return max(candidates, key=lambda client: numbers[client.network], default=None)
 
     def abort_later(self, client: _HttpConnection, seconds: float) -> asyncio.TimerHandle:
@@ -137,7 +137,7 @@ class MetricsHttpServer:
 
         ``foreign_host`` is the host that the request names, unless it is this machine.
         """
-        answering = self._handlers.get(path)
+        handler = self._handlers.get(path)
         if foreign_host is not None:
             what = f"not a name of this machine: {foreign_host[:100]!r}. Ask by address\n"
             respond(HttpResponse(HTTPStatus.FORBIDDEN, what.encode("ascii", "replace")))
@@ -145,11 +145,11 @@ class MetricsHttpServer:
             respond(
                 HttpResponse(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD are answered here\n")
             )
-        elif answering is None:
+        elif handler is None:
             paths = " ".join(self._handlers)
             respond(HttpResponse(HTTPStatus.NOT_FOUND, f"{self._name} answers {paths}\n".encode()))
         else:
-            answering(respond)
+            handler(respond)
 
 
 class _HttpConnection(asyncio.Protocol):
@@ -203,7 +203,7 @@ class _HttpConnection(asyncio.Protocol):
         method, path = words[0], words[1].partition("?")[0]
         foreign_host = _foreign_host(lines[1:]) if self._is_loopback else None
         self._server.handle(
-            method, path, lambda answer: self._respond(method, answer), foreign_host
+            method, path, lambda response: self._respond(method, response), foreign_host
         )
 
     def _expect_end_of_exchange(self) -> None:

@@ -58,14 +58,14 @@ class RocketMQFamilies:
     # ---- messages
 
     def _traffic(self) -> Iterator[MetricFamily]:
-        taken: list[_Traffic] = []
+        traffic: list[_Traffic] = []
         yield CounterFamily(
             "rocketmq_messages_in_total",
             "Messages that producers have sent, by the type that the topic was declared with.",
             _IN_LABELS,
-            self._collect_totals(taken),
+            self._collect_totals(traffic),
         )
-        for name, says, labels, kind, what in (
+        for name, description, labels, kind, what in (
             ("throughput_in", "Bytes of messages as stored.", _IN_LABELS, TOPIC_PUT, "bytes"),
             ("messages_out", "Messages delivered to groups.", _OUT_LABELS, GROUP_GET, "messages"),
             (
@@ -77,7 +77,7 @@ class RocketMQFamilies:
             ),
         ):
             yield CounterFamily(
-                f"rocketmq_{name}_total", says, labels, _samples_of(taken, kind, what)
+                f"rocketmq_{name}_total", description, labels, _samples_of(traffic, kind, what)
             )
 
     def _collect_totals(self, totals: list[_Traffic]) -> Iterator[MetricSample | None]:
@@ -171,7 +171,7 @@ class RocketMQFamilies:
     def _storage(self) -> Iterator[MetricFamily]:
         state = self._sources.broker.store.state()
         behind = max(state.written_offset - state.reput_from_offset, 0)
-        for name, says, value in (
+        for name, description, value in (
             ("size_bytes", "Bytes of the commit log.", state.written_offset - state.min_offset),
             (
                 "flush_behind_bytes",
@@ -190,7 +190,7 @@ class RocketMQFamilies:
             ),
         ):
             rows = [MetricSample(_STORAGE, value)]
-            yield GaugeFamily(f"rocketmq_storage_{name}", says, _STORAGE_LABELS, rows)
+            yield GaugeFamily(f"rocketmq_storage_{name}", description, _STORAGE_LABELS, rows)
 
     def _reserve_time(self, min_offset: PhysicalOffset) -> int:
         known_offset, stored = self._earliest

@@ -86,7 +86,10 @@ class OwnFamilies:
             "rocketpoll_registered",
             "1 if the broker is registered at this name server, 0 if not.",
             ("name_server",),
-            [MetricSample((server,), is_so) for server, is_so in observed.registrations()],
+            [
+                MetricSample((server,), is_registered)
+                for server, is_registered in observed.registrations()
+            ],
         )
         yield gauge(
             "rocketpoll_log_holes",
@@ -107,7 +110,7 @@ class OwnFamilies:
         yield gauge("rocketpoll_uptime_seconds", "Time since the start.", uptime_seconds)
 
     def _durations(self) -> Iterator[MetricFamily]:
-        for name, says, histogram in (
+        for name, description, histogram in (
             (
                 "flush",
                 "Time of each flush of the commit log.",
@@ -124,7 +127,7 @@ class OwnFamilies:
                 self._loop_lag,
             ),
         ):
-            yield HistogramFamily(f"rocketpoll_{name}_seconds", says, histogram)
+            yield HistogramFamily(f"rocketpoll_{name}_seconds", description, histogram)
 
     def _pulls(self) -> Iterator[MetricFamily]:
         holds = self._sources.broker.hold_service
@@ -276,13 +279,13 @@ class OwnFamilies:
 
     def _tables(self) -> Iterator[MetricFamily]:
         tables, config = self._sources.broker, self._sources.broker.config
-        for name, says, count, most in (
+        for name, description, count, most in (
             ("topics", "topics but the system's", tables.topics.limited_topics, config.max_topics),
             ("groups", "consumer groups", len(tables.groups.groups), config.max_groups),
             ("consumer_offsets", "offsets", tables.offsets.count, config.max_consumer_offsets),
         ):
-            yield gauge(f"rocketpoll_{name}", f"Number of {says}.", count)
-            yield gauge(f"rocketpoll_{name}_max", f"Maximum number of {says}.", most)
+            yield gauge(f"rocketpoll_{name}", f"Number of {description}.", count)
+            yield gauge(f"rocketpoll_{name}_max", f"Maximum number of {description}.", most)
         yield counter(
             "rocketpoll_delayed_messages_dropped_total",
             "Delayed messages that can never be delivered; the log names each.",
@@ -302,7 +305,7 @@ class OwnFamilies:
             "Timer messages that wait for their time.",
             timers.pending + timers.unindexed,
         )
-        for name, says, value in (
+        for name, description, value in (
             ("delivered", "Timer messages that were delivered.", timers.delivered_total),
             ("recalled", "Timer messages that were recalled.", timers.recalled_total),
             (
@@ -311,7 +314,7 @@ class OwnFamilies:
                 timers.dropped_total,
             ),
         ):
-            yield counter(f"rocketpoll_timers_{name}_total", says, value)
+            yield counter(f"rocketpoll_timers_{name}_total", description, value)
         yield HistogramFamily(
             "rocketpoll_timer_delay_seconds",
             "Time by which timer messages were delivered late.",
@@ -325,7 +328,7 @@ class OwnFamilies:
             "Messages of transactions that are neither committed nor rolled back.",
             transactions.pending_count,
         )
-        for name, says, count in (
+        for name, description, count in (
             ("committed", "Transactions that were committed.", transactions.committed_total),
             ("rolled_back", "Transactions that were rolled back.", transactions.rolled_back_total),
             ("checks", "Checks of open transactions.", transactions.checks_total),
@@ -345,11 +348,11 @@ class OwnFamilies:
                 transactions.lost_total,
             ),
         ):
-            yield counter(f"rocketpoll_transactions_{name}_total", says, count)
+            yield counter(f"rocketpoll_transactions_{name}_total", description, count)
 
     def _pops(self) -> Iterator[MetricFamily]:
         counters = self._sources.broker.pop_counters
-        for name, says, total in (
+        for name, description, total in (
             ("popped", "Messages that groups have popped.", counters.popped_total),
             ("acknowledged", "Popped messages acknowledged.", counters.acknowledged_total),
             ("changed", "Changes of invisible times.", counters.changed_total),
@@ -357,26 +360,26 @@ class OwnFamilies:
             ("dead_letters", "Popped messages that became dead.", counters.dead_letters_total),
             ("lost", "Popped messages that could not be redelivered.", counters.lost_total),
         ):
-            yield counter(f"rocketpoll_pop_messages_{name}_total", says, total)
+            yield counter(f"rocketpoll_pop_messages_{name}_total", description, total)
 
     def _batches(self) -> Iterator[MetricFamily]:
         batches, most = (
             self._sources.broker.store.staged_batches,
             self._sources.broker.config.store.staged_bytes_max,
         )
-        for name, says, value in (
+        for name, description, value in (
             ("staged_bytes", "Bytes of staged rows.", batches.staging_area.size),
             ("staged_bytes_max", "Maximum bytes of staged rows.", most),
             ("sinks", "Sinks that have committed staged batches.", len(batches.table.sinks)),
             ("sinks_max", "Maximum number of sinks.", SINKS_MAX),
         ):
-            yield gauge(f"rocketpoll_{name}", says, value)
-        for name, says, value in (
+            yield gauge(f"rocketpoll_{name}", description, value)
+        for name, description, value in (
             ("committed", "Staged batches that were committed.", batches.commits),
             ("aborted", "Staged batches that their sinks gave up.", batches.aborts),
             ("rolled_back", "Commits that failed with rows in the log.", batches.rollbacks),
         ):
-            yield counter(f"rocketpoll_batches_{name}_total", says, value)
+            yield counter(f"rocketpoll_batches_{name}_total", description, value)
         yield counter(
             "rocketpoll_staged_bytes_expired_total",
             "Bytes of staged rows that were deleted because no commit used them within a day.",

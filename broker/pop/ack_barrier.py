@@ -44,14 +44,14 @@ class AckBarrier:
         if next(self._steps, self) is self:
             self._steps = None
 
-    def _pass(self, began_ms: int) -> Iterator[None]:
+    def _pass(self, started_ms: int) -> Iterator[None]:
         """Yield while acknowledgements are on their way, then move `passed_ms`."""
         yield from self._wait_dispatched()
         end_offset = self._timers.end_offset()
-        while not self._timers.has_delivered(began_ms - _TIMER_LEAD_MS, end_offset):
+        while not self._timers.has_delivered(started_ms - _TIMER_LEAD_MS, end_offset):
             yield
         yield from self._wait_dispatched()
-        self.passed_ms = began_ms
+        self.passed_ms = started_ms
 
     def _wait_dispatched(self) -> Iterator[None]:
         end = self._store.state().written_offset

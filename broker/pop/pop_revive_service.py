@@ -65,7 +65,7 @@ _KEPT_FLAGS = ~MessageSysFlag.TRANSACTION_MASK.value
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingCheckPoint:
     check_point: PopCheckPoint
     key: CheckPointKey
     revive_offset: int
@@ -81,7 +81,7 @@ class _ReviveQueue:
 
     queue_id: int
     next_offset: int
-    pending: dict[CheckPointKey, _Pending] = field(default_factory=dict)
+    pending: dict[CheckPointKey, _PendingCheckPoint] = field(default_factory=dict)
     """The check points in the order of the queue."""
 
 
@@ -138,10 +138,10 @@ class PopReviveService:
 
     def _is_due(self, now_ms: int) -> bool:
         """Return whether a check point is due whose acknowledgements may be on their way."""
-        firsts = (next(iter(queue.pending.values()), None) for queue in self._queues)
+        first_pending = (next(iter(queue.pending.values()), None) for queue in self._queues)
         return any(
             first is not None and self._barrier.passed_ms < first.due_ms <= now_ms
-            for first in firsts
+            for first in first_pending
         )
 
     # ---- one revive queue
@@ -211,11 +211,11 @@ class PopReviveService:
                 return False
             return True
         for record in found.each_record():
-            self._take(queue, record, now_ms)
+            self._process_message(queue, record, now_ms)
         queue.next_offset = found.next_begin_offset
         return queue.next_offset >= found.max_offset
 
-    def _take(self, queue: _ReviveQueue, record: memoryview, now_ms: int) -> None:
+    def _process_message(self, queue: _ReviveQueue, record: memoryview, now_ms: int) -> None:
         """Add a check point, or an acknowledgement to its earlier check point."""
         try:
             message = decode_record(record)
@@ -228,7 +228,7 @@ class PopReviveService:
             return
         if isinstance(content, PopCheckPoint):
             key = key_of_check_point(content, self._rules.broker_name)
-            queue.pending[key] = _Pending(
+            queue.pending[key] = _PendingCheckPoint(
                 content, key, message.queue_offset, now_ms + REVIVE_AFTER_MS
             )
         elif content is not None:
@@ -240,7 +240,9 @@ class PopReviveService:
 
     # ---- one check point
 
-    def _finish(self, queue: _ReviveQueue, pending: _Pending, budget: DeliveryBudget) -> bool:
+    def _finish(
+        self, queue: _ReviveQueue, pending: _PendingCheckPoint, budget: DeliveryBudget
+    ) -> bool:
         """Redeliver what is not acknowledged; return False if the store refuses it for now."""
         check_point = pending.check_point
         group = self._group_of(check_point)
@@ -257,7 +259,7 @@ class PopReviveService:
         self._commit(queue.queue_id, pending.revive_offset)
         return True
 
-    def _unacknowledged(self, pending: _Pending) -> Iterator[int]:
+    def _unacknowledged(self, pending: _PendingCheckPoint) -> Iterator[int]:
         offsets = pending.check_point.queue_offsets
         bits = pending.check_point.bit_map
         for index in range(pending.redelivered, len(offsets)):
@@ -300,7 +302,7 @@ class PopReviveService:
         return None
 
     def _redeliver(
-        self, pending: _Pending, message: StoredMessage, group: SubscriptionGroupConfig
+        self, pending: _PendingCheckPoint, message: StoredMessage, group: SubscriptionGroupConfig
     ) -> bool:
         check_point = pending.check_point
         is_dead = not check_point.is_suspended and message.reconsume_times >= group.retry_max_times

@@ -26,8 +26,8 @@ from ..common.request_content import NotAuthenticated
 from ..state.tables.table import TooMany
 from ..store.errors import Degradations, StoreError, describe_error, is_transient
 from .request import (
-    Answer,
     Handler,
+    HandlerResult,
     Handlers,
     RequestRejected,
     TopicNotSaved,
@@ -126,7 +126,7 @@ class RequestDispatcher:
         """The codes that have a handler."""
         return frozenset(self._handlers)
 
-    def __call__(self, connection: Channel, request: RemotingCommand) -> Answer:
+    def __call__(self, connection: Channel, request: RemotingCommand) -> HandlerResult:
         """Dispatch a request to its handler, and return the handler's answer or a refusal."""
         handler = self._handlers.get(request.code, _not_supported)
         if (
@@ -138,17 +138,19 @@ class RequestDispatcher:
 
     def run_checked(
         self, handler: Handler, connection: Channel, request: RemotingCommand
-    ) -> Answer:
+    ) -> HandlerResult:
         """Run a handler if the client may send the request; return as `__call__` does."""
         if self._access.is_enabled:
             handler = partial(self._check_and_handle, handler)
         return self.run_handler(handler, connection, request)
 
-    def dispatch_as(self, code: int, connection: Channel, request: RemotingCommand) -> Answer:
+    def dispatch_as(
+        self, code: int, connection: Channel, request: RemotingCommand
+    ) -> HandlerResult:
         """Run the handler of another code; the client needs the rights for the request's code."""
         handler, other = self._handlers[code], request._replace(code=code)
 
-        def handle(connection: Channel, _: RemotingCommand) -> Answer:
+        def handle(connection: Channel, _: RemotingCommand) -> HandlerResult:
             self._access.check(connection, request)
             return handler(connection, other)
 
@@ -156,7 +158,7 @@ class RequestDispatcher:
 
     def _check_and_handle(
         self, handler: Handler, connection: Channel, request: RemotingCommand
-    ) -> Answer:
+    ) -> HandlerResult:
         if handler in (_not_supported, self._refuse_body):  # these do nothing, and need no right
             self._access.authenticate(connection, request)
         elif (
@@ -172,71 +174,71 @@ class RequestDispatcher:
         self, handler: Handler, connection: Channel, request: RemotingCommand
     ) -> ResponseSteps:
         yield from self._access.check_in_steps(connection, request)
-        answer = handler(connection, request)
-        if answer is None or isinstance(answer, RemotingCommand):
-            return answer
-        return (yield from answer)
+        result = handler(connection, request)
+        if result is None or isinstance(result, RemotingCommand):
+            return result
+        return (yield from result)
 
     def run_handler(
         self, handler: Handler, connection: Channel, request: RemotingCommand
-    ) -> Answer:
+    ) -> HandlerResult:
         """Run a handler and turn its exceptions into responses; return as `__call__` does."""
         try:
-            answer = handler(connection, request)
+            result = handler(connection, request)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
-            answer = self.error_response(connection, request, error)
+            result = self.error_response(connection, request, error)
         else:
-            if not (answer is None or isinstance(answer, RemotingCommand)):
-                return self._wrap_steps(connection, request, answer)
-            self._record(connection, request, answer)
-        return None if request.flag & _ONE_WAY else answer
+            if not (result is None or isinstance(result, RemotingCommand)):
+                return self._wrap_steps(connection, request, result)
+            self._record(connection, request, result)
+        return None if request.flag & _ONE_WAY else result
 
     def _record(
-        self, connection: Channel, request: RemotingCommand, answer: RemotingCommand | None
+        self, connection: Channel, request: RemotingCommand, response: RemotingCommand | None
     ) -> None:
         """Record a handler's answer; None means success, unless the response comes later."""
-        if answer is not None or request.code not in self._background_codes:
+        if response is not None or request.code not in self._background_codes:
             self._record_success(request.code)
-        if answer is not None and answer.code:
-            self._record_refusal(connection, request, answer)
+        if response is not None and response.code:
+            self._record_refusal(connection, request, response)
 
     def _record_refusal(
         self,
         connection: Channel,
         request: RemotingCommand,
-        answer: RemotingCommand,
+        response: RemotingCommand,
         error: Exception | None = None,
     ) -> None:
-        if answer.code not in _EXPECTED_CODES:
+        if response.code not in _EXPECTED_CODES:
             known = request.code if request.code in self._handlers else UNKNOWN_REQUEST
-            self.refused[known, answer.code] += 1
+            self.refused[known, response.code] += 1
             limit = error.__cause__ if isinstance(error, RequestRejected) else error
             if self._losses is not None and isinstance(limit, TooMany):
                 self._losses.record(LossKind.LIMIT_REACHED, str(limit))
             if not isinstance(error, NotAuthenticated):
                 is_unreadable = isinstance(error, WireError) or known == RequestCode.HEART_BEAT
                 level = logging.WARNING if is_unreadable else logging.INFO
-                self._log_refusal(level, connection, request, answer)
+                self._log_refusal(level, connection, request, response)
 
     def _log_refusal(
-        self, level: int, connection: Channel, request: RemotingCommand, answer: RemotingCommand
+        self, level: int, connection: Channel, request: RemotingCommand, response: RemotingCommand
     ) -> None:
         """Log a refusal, once a minute for each address, request code and response code.
 
         A refused client often reports nothing to its user: its consumers just receive nothing.
         """
         host = str(connection.remote_host)
-        kind = host.rpartition(":")[0], request.code, answer.code
+        kind = host.rpartition(":")[0], request.code, response.code
         suppressed = self._refusal_log.admit(kind, self._clock())
         if suppressed is None:
             return
         client_id = self._client_id_of(connection) or _find_client_id(request.body)
         refusal = (
             f"{_name_of(RequestCode, request.code)} of {host}, client id {client_id}, refused with "
-            f"{_name_of(ResponseCode, answer.code)}"
+            f"{_name_of(ResponseCode, response.code)}"
         )
         more = f" ({suppressed} more of this kind since the last line)" if suppressed else ""
-        remark = printable((answer.remark or "")[:_REMARK_CHARACTERS_MAX])
+        remark = printable((response.remark or "")[:_REMARK_CHARACTERS_MAX])
         if len(refusal) + len(remark) + len(more) <= _LINE_CHARACTERS_MAX:
             _log.log(level, "%s", f"{refusal}: {remark}{more}")
         else:
@@ -247,12 +249,12 @@ class RequestDispatcher:
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
     ) -> ResponseSteps:
         try:
-            answer = yield from steps
+            response = yield from steps
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
-            answer = self.error_response(connection, request, error)
+            response = self.error_response(connection, request, error)
         else:
-            self._record(connection, request, answer)
-        return None if request.flag & _ONE_WAY else answer
+            self._record(connection, request, response)
+        return None if request.flag & _ONE_WAY else response
 
     def _record_success(self, code: int) -> None:
         """Record that a request succeeded; others with its code may still be degraded."""
@@ -283,12 +285,12 @@ class RequestDispatcher:
     ) -> RemotingCommand | None:
         """Return the response for an exception; None if the request waits for its topic."""
         if isinstance(error, TopicNotSaved):
-            answer = self._suspend_send(connection, request, error.topic)
+            response = self._suspend_send(connection, request, error.topic)
         else:
-            answer = self._response_for(connection, request, error)
-        if answer is not None:
-            self._record_refusal(connection, request, answer, error)
-        return answer
+            response = self._response_for(connection, request, error)
+        if response is not None:
+            self._record_refusal(connection, request, response, error)
+        return response
 
     def _response_for(
         self, connection: Channel, request: RemotingCommand, error: Exception

@@ -99,8 +99,8 @@ class ResponseTemplate:
             return
         texts = ("\n".join(self._varying_fields.values()) % values).split("\n")
         fields = {**self._constant_fields, **dict(zip(self._varying_fields, texts, strict=True))}
-        answer = request.respond(ResponseCode.SUCCESS, self._remark, fields)
-        connection.send_frame(answer.encode_head(body_bytes), body)
+        response = request.respond(ResponseCode.SUCCESS, self._remark, fields)
+        connection.send_frame(response.encode_head(body_bytes), body)
 
     def send_all(self, connection: Channel, rows: Iterable[tuple[object, ...]]) -> None:
         """Send responses without body to JSON requests; a row has an opaque and its values."""
@@ -130,34 +130,34 @@ class LearningBudget:
         self._debt += self._cost
         return True
 
-    def earn(self, requests: int) -> None:
+    def repay(self, requests: int) -> None:
         """Record requests that used cached entries; they pay for new ones."""
         self._debt = max(self._debt - requests, 0)
 
 
-_Cached = TypeVar("_Cached", bound=Sized)
+_CacheT = TypeVar("_CacheT", bound=Sized)
 
 
-class PerClientCache(Generic[_Cached]):
+class PerClientCache(Generic[_CacheT]):
     """The cached entries of all clients; its length is their number."""
 
     def __init__(self, count_max: int) -> None:
-        self._clients: dict[Channel, _Cached] = {}
+        self._clients: dict[Channel, _CacheT] = {}
         self._count_max = count_max
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def get(self, connection: Channel) -> _Cached | None:
+    def get(self, connection: Channel) -> _CacheT | None:
         """Return the cached entries of a client, or None if there are none."""
         return self._clients.get(connection)
 
     def discard(self, connection: Channel) -> None:
         """Discard the entries of a disconnected client."""
-        plans = self._clients.pop(connection, None)
-        if plans is not None:
-            self._count -= len(plans)
+        client_cache = self._clients.pop(connection, None)
+        if client_cache is not None:
+            self._count -= len(client_cache)
 
     def add_count(self, change: int) -> None:
         """Adjust the number of a client's entries by a difference."""

@@ -45,7 +45,7 @@ class Saving(NamedTuple):
     on_end: Callable[[], None] = _do_nothing
 
 
-class _Unsaved(NamedTuple):
+class _UnsavedChange(NamedTuple):
     connection: Channel
     request: RemotingCommand
     success: RemotingCommand
@@ -57,7 +57,7 @@ class ReplyAfterSave:
 
     def __init__(self, run_in_thread: JobExecutor) -> None:
         self._run_in_thread = run_in_thread
-        self._next_groups: dict[NamedTable[Any, Any, Any], list[_Unsaved]] = {}
+        self._next_groups: dict[NamedTable[Any, Any, Any], list[_UnsavedChange]] = {}
         """For each table that is being saved, the changes that its next save includes."""
 
     def reply(
@@ -113,14 +113,16 @@ class ReplyAfterSave:
         success: RemotingCommand,
         change: Change[Any, Any],
     ) -> None:
-        unsaved = _Unsaved(connection, request.without_content(), success, (change,))
+        unsaved = _UnsavedChange(connection, request.without_content(), success, (change,))
         next_group = self._next_groups.get(table)
         if next_group is None:
             self._save_group(table, [unsaved])
         else:
             next_group.append(unsaved)
 
-    def _save_group(self, table: NamedTable[Any, Any, Any], group: Sequence[_Unsaved]) -> None:
+    def _save_group(
+        self, table: NamedTable[Any, Any, Any], group: Sequence[_UnsavedChange]
+    ) -> None:
         self._next_groups[table] = []
 
         def save_next() -> None:
@@ -139,13 +141,13 @@ class ReplyAfterSave:
         *changes: Change[Any, Any],
     ) -> None:
         """Save, then commit the changes and reply; if that fails, undo them and refuse."""
-        unsaved = _Unsaved(connection, request.without_content(), success, changes)
+        unsaved = _UnsavedChange(connection, request.without_content(), success, changes)
         self._save(save, [unsaved], save)
 
     def _save(
         self,
         save: Callable[[], None],
-        group: Sequence[_Unsaved],
+        group: Sequence[_UnsavedChange],
         overwrite: Callable[[], None],
         on_end: Callable[[], None] = _do_nothing,
     ) -> None:

@@ -30,14 +30,14 @@ from ..common.request_content import (
     system_error,
 )
 
-Answer: TypeAlias = "RemotingCommand | ResponseSteps | None"
+HandlerResult: TypeAlias = "RemotingCommand | ResponseSteps | None"
 """The response; its steps, if it takes many; None if it comes later or is not wanted."""
-Handler: TypeAlias = Callable[[Channel, RemotingCommand], Answer]
+Handler: TypeAlias = Callable[[Channel, RemotingCommand], HandlerResult]
 Handlers: TypeAlias = Mapping[int, Handler]
 
 __all__ = [
-    "Answer",
     "Handler",
+    "HandlerResult",
     "Handlers",
     "RequestRejected",
     "TopicNotSaved",
@@ -124,7 +124,7 @@ def not_supported(request: RemotingCommand) -> RequestRejected:
 def negotiated(extension: Extension, handler: Handler) -> Handler:
     """Return a handler for clients that have agreed on an extension; others are refused."""
 
-    def handle(connection: Channel, request: RemotingCommand) -> Answer:
+    def handle(connection: Channel, request: RemotingCommand) -> HandlerResult:
         if extension not in connection.extensions:
             raise not_supported(request)
         return handler(connection, request)

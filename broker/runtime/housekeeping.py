@@ -277,12 +277,12 @@ class Housekeeping:
         self._loop.call_soon(lambda: self._scheduler.run_steps(self._sweep(hold_service)))
 
     def _sweep(self, hold_service: PullRequestHoldService) -> Iterator[None]:
-        began = self._loop.time()
+        started_at = self._loop.time()
         queues = hold_service.queue_count
-        yield from hold_service.check_hold_request(int(began * 1000))
-        took_ms = int((self._loop.time() - began) * 1000)
-        if took_ms > _SLOW_SWEEP_MS:
-            _log.warning("checking the held pulls of %d queues took %d ms", queues, took_ms)
+        yield from hold_service.check_hold_request(int(started_at * 1000))
+        elapsed_ms = int((self._loop.time() - started_at) * 1000)
+        if elapsed_ms > _SLOW_SWEEP_MS:
+            _log.warning("checking the held pulls of %d queues took %d ms", queues, elapsed_ms)
 
     def _check_threads(self) -> None:
         for workers in self._pools:

@@ -102,10 +102,10 @@ class NameServerConnection:
         connection.sendall(command.with_opaque(opaque).encode())
         while True:
             while (frame := self._reader.next_frame()) is not None:
-                answer = decode_command(frame)
+                response = decode_command(frame)
                 # a name server's own requests to brokers concern only slaves
-                if answer.is_response and answer.opaque == opaque:
-                    return answer
+                if response.is_response and response.opaque == opaque:
+                    return response
             seconds = until - self._monotonic()
             if seconds <= 0:
                 raise NameServerError(f"no response within {self._timeout_seconds:g} s")

@@ -110,7 +110,7 @@ class _Registration:
         self.connection = connection
         self.degradation = Degradation(f"this broker is not registered at name server {address}")
         self.timer: asyncio.TimerHandle | None = None
-        self.began = float("-inf")
+        self.started_at = float("-inf")
         self.is_running = False
         self.is_outdated = False
         self.is_registered = False
@@ -148,7 +148,7 @@ class NameServerRegistration:
             if each.is_running:
                 each.is_outdated = True
             elif each.degradation.text is None:  # else the next retry sends them
-                self._schedule(each, each.began + CHANGE_SECONDS - self._loop.time())
+                self._schedule(each, each.started_at + CHANGE_SECONDS - self._loop.time())
 
     def states(self) -> Iterator[tuple[str, bool]]:
         """Yield each name server's address, and whether the broker is registered there."""
@@ -191,7 +191,7 @@ class NameServerRegistration:
         if self._is_stopping or each.is_running:
             return
         each.is_running, each.is_outdated = True, False
-        each.began = self._loop.time()
+        each.started_at = self._loop.time()
         self._run_in_thread(partial(self._register, each.connection), partial(self._ended, each))
 
     def _ended(self, each: _Registration, error: BaseException | None) -> None:
@@ -228,10 +228,10 @@ class NameServerRegistration:
 
     def _check_name(self, connection: NameServerConnection) -> None:
         """Raise an error if another master has this broker's name."""
-        answer = connection.request(build_request(RequestCode.GET_BROKER_CLUSTER_INFO))
-        _check(answer)
+        response = connection.request(build_request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        _check(response)
         name = self._broker.name
-        known = decode_body(ClusterInfo, answer.body).broker_addr_table.get(name)
+        known = decode_body(ClusterInfo, response.body).broker_addr_table.get(name)
         address = None if known is None else known.broker_addrs.get(MASTER_ID)
         if address is not None and address != self._broker.address:
             connection.close()
@@ -241,14 +241,16 @@ class NameServerRegistration:
             )
 
 
-def _check(answer: RemotingCommand) -> None:
-    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+def _check(response: RemotingCommand) -> None:
+    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise NameServerError(
             "it registers no brokers, so it is a broker or a proxy: set namesrvAddr to the address "
             "of a name server of RocketMQ"
         )
-    if answer.code != ResponseCode.SUCCESS:
-        raise NameServerError(f"it refuses with code {answer.code}: {answer.remark or 'no reason'}")
+    if response.code != ResponseCode.SUCCESS:
+        raise NameServerError(
+            f"it refuses with code {response.code}: {response.remark or 'no reason'}"
+        )
 
 
 def _complete(future: asyncio.Future[None], error: BaseException | None) -> None:

@@ -35,7 +35,7 @@ from ..processor.pulls.fast_pull import FastPull
 from ..processor.pulls.pull_message import PullMessageProcessor
 from ..processor.pulls.query_message import QueryConsumeQueueProcessor, QueryMessageProcessor
 from ..processor.pulls.subscription_filters import SubscriptionFilters
-from ..processor.request import Answer
+from ..processor.request import HandlerResult
 from ..processor.sends.acknowledger import Acknowledger
 from ..processor.sends.admission import RetryRules, TopicAdmission
 from ..processor.sends.end_transaction import EndTransactionProcessor
@@ -145,25 +145,25 @@ class Processors:
 
     def _redispatch(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
         """Dispatch a request again, outside its connection's turns; return the remaining steps."""
-        return self._answer(connection, self.dispatch(connection, request))
+        return self._send_later(connection, self.dispatch(connection, request))
 
     def _store_reply(self, connection: Channel, request: RemotingCommand, code: int) -> None:
-        steps = self._answer(connection, self.dispatch.dispatch_as(code, connection, request))
+        steps = self._send_later(connection, self.dispatch.dispatch_as(code, connection, request))
         if steps is not None:
             self.broker.run_steps(steps)
 
-    def _answer(self, connection: Channel, answer: Answer) -> ResponseSteps | None:
-        if answer is None:
+    def _send_later(self, connection: Channel, response: HandlerResult) -> ResponseSteps | None:
+        if response is None:
             return None
-        if not isinstance(answer, RemotingCommand):
-            return self._send_response(connection, answer)
-        connection.send(answer)
+        if not isinstance(response, RemotingCommand):
+            return self._send_response(connection, response)
+        connection.send(response)
         return None
 
     def _send_response(self, connection: Channel, steps: ResponseSteps) -> ResponseSteps:
-        answer = yield from steps
-        if answer is not None:
-            connection.send(answer)
+        response = yield from steps
+        if response is not None:
+            connection.send(response)
         return None
 
     def connection_closed(self, connection: Channel) -> None:

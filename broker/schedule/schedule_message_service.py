@@ -33,8 +33,8 @@ from .real_topic_delivery import RETRY_MS, DeliveryBudget, RealTopicDelivery
 
 # ---- One delay level: its progress, and the due times of its messages.
 
-GRAIN_MS_MIN: Final = 10
-GRAINS_PER_DELAY: Final = 1_000
+RESOLUTION_MS_MIN: Final = 10
+MARKS_PER_DELAY: Final = 1_000
 """The maximum number of marks, which one or two may exceed."""
 
 _ROUNDED_MS = 1
@@ -70,7 +70,7 @@ class DelayLevel:
         self.delay_ms = delay_ms
         self._start = start
         self._end_at_start = self._end = end_queue_offset
-        self._grain_ms = max(GRAIN_MS_MIN, -(-delay_ms // GRAINS_PER_DELAY))
+        self._resolution_ms = max(RESOLUTION_MS_MIN, -(-delay_ms // MARKS_PER_DELAY))
         self._marks: deque[_ArrivalMark] = deque()
 
     def record_arrival(self, end_queue_offset: int, now_ms: int) -> None:
@@ -79,10 +79,10 @@ class DelayLevel:
             return
         self._end = end_queue_offset
         marks = self._marks
-        begun_ms = now_ms
-        if marks and now_ms < marks[-1].first_ms + self._grain_ms:
-            begun_ms = marks.pop().first_ms
-        marks.append(_ArrivalMark(end_queue_offset, begun_ms, now_ms))
+        first_ms = now_ms
+        if marks and now_ms < marks[-1].first_ms + self._resolution_ms:
+            first_ms = marks.pop().first_ms
+        marks.append(_ArrivalMark(end_queue_offset, first_ms, now_ms))
         while len(marks) > 1 and self._due_ms(marks[1]) <= now_ms:
             marks.popleft()
 

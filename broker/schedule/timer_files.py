@@ -96,11 +96,13 @@ def load_timer_checkpoint(disk: LocalDisk, path: Path) -> TimerCheckpoint | None
         return None
     if len(data) < _FIELDS.size:
         return None
-    read, log_end, queue_offset, master, _, saved_ms, version, *ours = _FIELDS.unpack_from(data)
+    read, log_end, queue_offset, master, _, saved_ms, version, *own_fields = _FIELDS.unpack_from(
+        data
+    )
     content, proof = data[: _FIELDS.size], data[_FIELDS.size : _FIELDS.size + 8]
     if proof != _MARK + _CRC.pack(crc32(content)):
-        ours = [0, 0]
-    clock_was_set, precision_ms = ours
+        own_fields = [0, 0]
+    clock_was_set, precision_ms = own_fields
     return TimerCheckpoint(
         read,
         log_end,

@@ -367,8 +367,12 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         the broker's time is read last: what a pause adds to it makes messages late, never early.
         """
         for _ in range(_CLOCK_READS_MAX):
-            began_ms, wall_ms, ended_ms = self._monotonic_ms(), self._now_ms(), self._monotonic_ms()
-            if ended_ms - began_ms <= _CLOCK_STEP_MS:
+            started_ms, wall_ms, ended_ms = (
+                self._monotonic_ms(),
+                self._now_ms(),
+                self._monotonic_ms(),
+            )
+            if ended_ms - started_ms <= _CLOCK_STEP_MS:
                 break
         measured_ms = wall_ms - (ended_ms + self._base_ms)
         if abs(measured_ms - self._clock_offset_ms) > _CLOCK_STEP_MS:
@@ -408,7 +412,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             deliver_ms - self._clock_offset_ms,
             self._wheel.slot_time(now),
         )
-        entry = self._placed(entry, now)
+        entry = self._with_read_slot(entry, now)
         slot_ms = entry.slot_ms
         if slot_ms - self._read_ms >= self._wheel.span_ms:
             return False
@@ -427,7 +431,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
                 opened.add(position, self._at_of(entry))
         return True
 
-    def _placed(self, entry: TimerEntry, now: int) -> TimerEntry:
+    def _with_read_slot(self, entry: TimerEntry, now: int) -> TimerEntry:
         """Return an entry moved from the slot of its due time to the slot in which it is read."""
         window_ms = self._roll_window_ms()
         magic, slot_ms = entry.magic & ~MAGIC_ROLL, entry.slot_ms
@@ -470,7 +474,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         while next_ms is not None and next_ms < end_ms:
             slot_ms = next_ms
             # if the clock was set back by more than the wheel's span, slots are that far ahead
-            slot = self._wheel.get_in_place(slot_ms)
+            slot = self._wheel.get_at_index(slot_ms)
             position = NO_POSITION if slot is None else slot.last
             kept: list[TimerEntry] = []
             moved: list[TimerEntry] = []
@@ -508,9 +512,11 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         if deliver_ms == (entry.due_ms or deliver_ms):
             return entry
         sorted_entry = entry._replace(due_ms=deliver_ms)
-        placed = self._placed(sorted_entry._replace(slot_ms=self.rules.slot_ms(deliver_ms)), now)
-        if placed.slot_ms < self._read_ms + self._wheel.span_ms:
-            return placed
+        rescheduled = self._with_read_slot(
+            sorted_entry._replace(slot_ms=self.rules.slot_ms(deliver_ms)), now
+        )
+        if rescheduled.slot_ms < self._read_ms + self._wheel.span_ms:
+            return rescheduled
         # its slot is still occupied: the message is stored again at its old time, which is over
         return sorted_entry._replace(magic=entry.magic | MAGIC_ROLL)
 

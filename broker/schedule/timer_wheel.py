@@ -92,10 +92,10 @@ class TimerWheel:
 
     def get(self, time_ms: int) -> TimerSlot | None:
         """Return the slot that begins at a time, or None if it is empty."""
-        slot = self.get_in_place(time_ms)
+        slot = self.get_at_index(time_ms)
         return slot if slot is not None and slot.time_ms == time_ms else None
 
-    def get_in_place(self, time_ms: int) -> TimerSlot | None:
+    def get_at_index(self, time_ms: int) -> TimerSlot | None:
         """Return the slot at the place of a time: its own, or one that is whole spans away."""
         at = self._index(time_ms)
         if not self._occupied[at]:

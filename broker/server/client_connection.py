@@ -337,7 +337,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def response_bytes_max(self) -> int:
-        """The maximum size of an answer now, in bytes."""
+        """The maximum size of a response now, in bytes."""
         return self._table.send_buffers.response_bytes_max
 
     @property
@@ -377,7 +377,7 @@ class ClientConnection(asyncio.Protocol):
         if body:
             self._out += body
             self._out_bytes += sum(map(len, body))
-            self._flush()  # its pieces are large: the answers before it need not wait
+            self._flush()  # its pieces are large: the responses before it need not wait
         elif self._out_bytes > self._limits.write_buffer_bytes:
             self._flush()
         elif not self._is_corked:  # answers that are ready at the same time go out together
@@ -536,9 +536,9 @@ class ClientConnection(asyncio.Protocol):
         """Process a request, or a step of the last one; return False if there is none."""
         if self._steps is None:
             return self._dispatch_fast_path() or self._dispatch_frame()
-        answer = self._next_step(self._steps)
-        if answer is not None:
-            self.send(answer)
+        response = self._next_step(self._steps)
+        if response is not None:
+            self.send(response)
         return True
 
     def _dispatch_frame(self) -> bool:
@@ -593,20 +593,20 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         self._steps, self._steps_bytes = steps, frame_bytes
         self._request = request.without_content()
-        self._permit = place = self._table.concurrency_limit.acquire(
+        self._permit = permit = self._table.concurrency_limit.acquire(
             request.code, frame_bytes, self.remote_host.network
         )
-        if not place.granted.done():
-            self._wait_for(place.granted)
+        if not permit.granted.done():
+            self._wait_for(permit.granted)
 
     def _next_step(self, steps: ResponseSteps) -> RemotingCommand | None:
         """Do one step of a multi-step request; return the response if it was the last."""
         try:
             awaited = next(steps)
         except StopIteration as end:
-            answer: RemotingCommand | None = end.value
+            response: RemotingCommand | None = end.value
             self._end_steps()
-            return answer
+            return response
         if awaited is not None:
             self._wait_for(awaited)
         return None

@@ -102,13 +102,13 @@ class FairScheduler:
         if self._until is not None:
             is_done = task(self._until)
         elif self._remaining_seconds > 0 or at_once:
-            began = self._time() if now is None else now
-            self._until = began + min(self._remaining_seconds, seconds_max)
+            started_at = self._time() if now is None else now
+            self._until = started_at + min(self._remaining_seconds, seconds_max)
             try:
                 is_done = task(self._until)
             finally:
                 self._until = None
-                self._remaining_seconds -= self._time() - began
+                self._remaining_seconds -= self._time() - started_at
                 if self._remaining_seconds < NEW_WORK_SECONDS - _ACCOUNTED_SECONDS:
                     self._schedule_turn()
         if not is_done:
@@ -190,17 +190,17 @@ class FairScheduler:
 
     def _serve_queue(self, seconds: float) -> float:
         """Continue the queued work; return by how much it exceeded its maximum time."""
-        began = now = self._time()
+        started_at = now = self._time()
         for _ in range(len(self._queue)):
             go_on = self._queue.popleft()
-            self._until = min(now + SLICE_SECONDS, began + seconds)
+            self._until = min(now + SLICE_SECONDS, started_at + seconds)
             if self._call_logged(partial(go_on, self._until)) is False:
                 self._queue.append(go_on)
             now = self._time()
-            if now >= began + seconds:
+            if now >= started_at + seconds:
                 break
         self._until = None
-        return max(now - began - QUEUED_WORK_SECONDS, 0.0)
+        return max(now - started_at - QUEUED_WORK_SECONDS, 0.0)
 
     def _call_logged(self, call: Callable[[], object]) -> object:
         """Return the result of a call; if it fails, log the exception and return None."""

@@ -57,7 +57,7 @@ class CannotListen(RocketPollError, page="troubleshooting.md#the-broker-and-its-
 
     def __init__(
         self,
-        place: str,
+        address: str,
         error: OSError,
         *,
         port_setting: str = "listenPort",
@@ -77,7 +77,7 @@ class CannotListen(RocketPollError, page="troubleshooting.md#the-broker-and-its-
             advice = (
                 f"Choose a {port_setting} from 1024 on, or give the broker CAP_NET_BIND_SERVICE"
             )
-        super().__init__(f"cannot listen on {place}: {self.why}. {advice}")
+        super().__init__(f"cannot listen on {address}: {self.why}. {advice}")
 
 
 class RemotingServer:

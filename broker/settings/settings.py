@@ -301,12 +301,12 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"{path} cannot be read: {why}. Check the path") from error
         sources = [(f"{path}:{number}", line) for number, line in enumerate(lines, 1)] + sources
-    for place, line in sources:
+    for source, line in sources:
         text = line.strip()
         if text and not text.startswith("#"):
             fault = _parse(values, text)
             if fault:
-                faults.append(f"{place}: {fault}")
+                faults.append(f"{source}: {fault}")
     if faults:
         raise ConfigError("; ".join(faults))
     return config_of(values)
@@ -477,10 +477,10 @@ def plan_reload(old: BrokerConfig, new: BrokerConfig) -> Reload:
     """Return which changes of a configuration a running broker can apply."""
     after = settings_of(new)
     changed = [name for name, key in KEYS.items() if _value(old, key) != _value(new, key)]
-    taken = [key for key in changed if key in RELOADABLE]
+    reloadable = [key for key in changed if key in RELOADABLE]
     config = old
     for section in SECTIONS:
-        names = [KEYS[key].name for key in taken if KEYS[key].section == section]
+        names = [KEYS[key].name for key in reloadable if KEYS[key].section == section]
         if not names:
             continue
         source = getattr(new, section) if section else new
@@ -491,6 +491,6 @@ def plan_reload(old: BrokerConfig, new: BrokerConfig) -> Reload:
             config = replace(config, **values)
     return Reload(
         config,
-        tuple(f"{key}={after[key]}" for key in taken),
+        tuple(f"{key}={after[key]}" for key in reloadable),
         tuple(f"{key}={after[key]}" for key in changed if key not in RELOADABLE),
     )

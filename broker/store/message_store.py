@@ -17,7 +17,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, decode_record
 
 from ..common.recent_losses import RecentLosses
-from .append.chunk_appender import Admit, ChunkAppender, Sizes, run_steps
+from .append.chunk_appender import AdmitFunction, ChunkAppender, Sizes, run_steps
 from .append.column_batches import ColumnBatch
 from .append.message_appender import MessageAppender
 from .append.record_encoding import (
@@ -234,7 +234,7 @@ class MessageStore:
         template: RecordTemplate,
         parts: Iterable[UniformParts],
         born_timestamp: int,
-        admit: Admit,
+        admit: AdmitFunction,
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
         """Append a very large batch of one template in steps, the last of which calls ``admit``."""
         result, sizes = yield from self._chunk_appender.put_large(
@@ -247,7 +247,7 @@ class MessageStore:
         return run_steps(self.put_chunk_in_steps(records, sizes, lambda: None))
 
     def put_chunk_in_steps(
-        self, records: Buffer, sizes: Sizes, admit: Admit
+        self, records: Buffer, sizes: Sizes, admit: AdmitFunction
     ) -> Generator[Future[None] | None, None, PutMessageResult]:
         """Append encoded records of one queue in steps, the last of which calls ``admit``.
 
@@ -384,7 +384,7 @@ class MessageStore:
     @property
     def is_flush_due(self) -> bool:
         """True if a checkpoint is due early because too many files wait for a flush."""
-        return self._components.pool.is_crowded
+        return self._components.pool.has_many_unflushed
 
     def save_checkpoint(self) -> bool:
         """Flush log, queues and index, and save a checkpoint; return False after a shortage.

@@ -87,15 +87,15 @@ def to_committed(half: StoredMessage) -> StoredMessage:
 
 def to_checked(half: StoredMessage, times: int) -> StoredMessage:
     """Return the copy of a half message that is stored for the check number ``times``."""
-    return _renewed(half, {CHECK_TIMES: str(times), **_known_place(half)})
+    return _renewed(half, {CHECK_TIMES: str(times), **_prepared_offset_property(half)})
 
 
 def to_immune(half: StoredMessage) -> StoredMessage:
     """Return the copy of a half message that is stored while it must not be checked yet."""
-    return _renewed(half, _known_place(half))
+    return _renewed(half, _prepared_offset_property(half))
 
 
-def _known_place(half: StoredMessage) -> dict[str, str]:
+def _prepared_offset_property(half: StoredMessage) -> dict[str, str]:
     """Return the property with the queue offset by which the producer ends the transaction."""
     known_offset = prepared_queue_offset(half)
     at = half.queue_offset if known_offset is None else known_offset

@@ -46,7 +46,7 @@ class OpQueue:
         """Continue at a later op message, because those before it are lost."""
         self.next_offset = op_offset
 
-    def take(self, half_offset: int) -> bool:
+    def pop_ended(self, half_offset: int) -> bool:
         """Return whether a half message has ended; if so, it no longer needs its op message."""
         op_offset = self._ended.pop(half_offset, None)
         if op_offset is None:
@@ -65,7 +65,7 @@ class OpQueue:
     def release(self, half_offset: int) -> None:
         """Undo the effect of `hold`, because the half message that was stored again has ended."""
         self._held.discard(half_offset)
-        self.take(half_offset)
+        self.pop_ended(half_offset)
 
     def discard_passed(self, passed: int) -> None:
         """Discard op messages of passed half messages from now on, unless these are held.
@@ -74,14 +74,14 @@ class OpQueue:
         all that the queue had at the start.
         """
         self._keeps_passed = False
-        self.take_before(passed)
+        self.pop_ended_before(passed)
 
-    def take_before(self, half_offset: int) -> int:
+    def pop_ended_before(self, half_offset: int) -> int:
         """Take all half messages before an offset that have ended; return how many have."""
-        taken = [at for at in self._ended if at < half_offset and at not in self._held]
-        for at in taken:
-            self.take(at)
-        return len(taken)
+        offsets = [at for at in self._ended if at < half_offset and at not in self._held]
+        for at in offsets:
+            self.pop_ended(at)
+        return len(offsets)
 
     @property
     def ended_count(self) -> int:

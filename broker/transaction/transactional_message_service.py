@@ -142,7 +142,7 @@ class TransactionalMessageService:
         self._losses = losses
         self._half_offset = offsets.query(CHECK_GROUP, HALF_TOPIC, QUEUE_ID) or 0
         self._ops = OpQueue(offsets.query(CHECK_GROUP, OP_HALF_TOPIC, QUEUE_ID) or 0)
-        self._has_begun = False
+        self._has_started = False
         self._end_at_start: int | None = None
         """The end of the half queue at the first round; None when all before it were seen."""
         self._clock_ms = start.monotonic_ms
@@ -273,7 +273,7 @@ class TransactionalMessageService:
         running.budget = DeliveryBudget()
         running.passed_left, running.ops_left = PASSED_PER_CALL, OPS_PER_CALL
         while running.budget and running.passed_left > 0 and running.ops_left > 0:
-            step = self._take_step(running)
+            step = self._run_step(running)
             if step is None:  # something cannot be stored for now
                 return now_ms + RETRY_MS
             if not step:
@@ -284,8 +284,8 @@ class TransactionalMessageService:
     def _begin_round(self) -> _Round:
         halves = self._store.queue_offsets(HALF_TOPIC, QUEUE_ID)
         ops = self._store.queue_offsets(OP_HALF_TOPIC, QUEUE_ID)
-        if not self._has_begun:
-            self._has_begun = True
+        if not self._has_started:
+            self._has_started = True
             self._end_at_start = halves.next
             if self._offsets.query(CHECK_GROUP, HALF_TOPIC, QUEUE_ID) is None:
                 self._half_offset = int(halves.first)
@@ -313,7 +313,7 @@ class TransactionalMessageService:
         self._unrecorded = self._half_offset, self._ops.progress
         self._record_progress()
 
-    def _take_step(self, running: _Round) -> bool | None:
+    def _run_step(self, running: _Round) -> bool | None:
         """Pass a half message, or read op messages; return False at the end of the round.
 
         Return None if a message cannot be stored for now.
@@ -322,7 +322,7 @@ class TransactionalMessageService:
             self._scan_for_copies(running)
             return True
         at = self._half_offset
-        has_ended = self._ops.take(at)
+        has_ended = self._ops.pop_ended(at)
         if not has_ended and self._ops.next_offset < self._end_of(OP_HALF_TOPIC):
             self._read_ops(running)
             return True
@@ -339,11 +339,11 @@ class TransactionalMessageService:
         return self._resolve_half_message(message, running)
 
     def _resolve_half_message(self, message: StoredMessage, running: _Round) -> bool | None:
-        """Check or give up a half message without an op message; return as `_take_step`."""
+        """Check or give up a half message without an op message; return as `_run_step`."""
         prepared_offset = prepared_queue_offset(message)
         if prepared_offset is not None:
             self._ops.hold(prepared_offset)
-            if self._ops.take(prepared_offset) or prepared_offset in self._ended_firsts:
+            if self._ops.pop_ended(prepared_offset) or prepared_offset in self._ended_firsts:
                 self._pass(prepared_offset)
                 return True
         if message.queue_offset in self._ending or prepared_offset in self._ending:
@@ -543,7 +543,7 @@ class TransactionalMessageService:
         )
         if internal_topic == HALF_TOPIC:
             self._firsts = {each: first for each, first in self._firsts.items() if each >= to}
-        lost = to - at - self._ops.take_before(to) if internal_topic == HALF_TOPIC else 0
+        lost = to - at - self._ops.pop_ended_before(to) if internal_topic == HALF_TOPIC else 0
         if lost:
             self.lost_total += lost
             level = logging.WARNING

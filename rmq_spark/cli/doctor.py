@@ -113,9 +113,9 @@ def _check_packages(path: str, report: dict[str, Any], remedy: str) -> HealthChe
         names = " ".join(missing)
         found = f"{path} has no {', '.join(missing)}"
         install = f"run {shlex.quote(path)} -m pip install {names}"
-        is_another = Path(path).parent != Path(sys.executable).parent
+        is_other_python = Path(path).parent != Path(sys.executable).parent
         return HealthCheck(
-            "its packages", found, f"{remedy}, or {install}" if is_another else install
+            "its packages", found, f"{remedy}, or {install}" if is_other_python else install
         )
     return HealthCheck("its packages", ", ".join(_REQUIRED_PACKAGES))
 

@@ -81,15 +81,15 @@ def record_size_at(data: bytes, at: int) -> int:
 
 def record_positions(data: bytes) -> tuple[list[tuple[int, int]], RecordError | None]:
     """Return position and size of each record, and the error if not all can be found."""
-    places: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
     at = 0
     try:
         while at < len(data):
-            places.append((at, record_size_at(data, at)))
-            at += places[-1][1]
+            positions.append((at, record_size_at(data, at)))
+            at += positions[-1][1]
     except RecordError as error:
-        return places, error
-    return places, None
+        return positions, error
+    return positions, None
 
 
 def _is_record(data: bytes, at: int) -> bool:

@@ -46,7 +46,7 @@ class FailureLog:
         what: str,
         cause: object,
         now_seconds: float,
-        reaction: str = "retrying",
+        action: str = "retrying",
         *,
         key: Hashable = None,
         kind: object = None,
@@ -57,7 +57,7 @@ class FailureLog:
             what: What has failed, for the log.
             cause: Why.
             now_seconds: The time by any clock.
-            reaction: What is done about it.
+            action: What is done about it.
             key: Failures with the same key recover together; by default ``what``.
             kind: A failure of another kind than the last one is logged as if it were the first.
         """
@@ -68,7 +68,7 @@ class FailureLog:
             self._failing[key] = _Failure(since, cause, kind)
         is_first = before is None or before.kind != kind
         level = logging.WARNING if is_first else logging.DEBUG
-        _log.log(level, "%s failed, %s: %s", what, reaction, cause)
+        _log.log(level, "%s failed, %s: %s", what, action, cause)
         return is_first
 
     @property

@@ -125,9 +125,9 @@ def forwarded_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def origin_properties(prefix: str, queue: MessageQueue, queue_offset: int) -> dict[str, str]:
     """Return the properties that say where a message was stored; their names have a prefix."""
-    place = (queue.topic, queue.broker_name, str(queue.queue_id), str(queue_offset))
+    values = (queue.topic, queue.broker_name, str(queue.queue_id), str(queue_offset))
     return {
-        f"{prefix}_ORIGIN_{name}": text for name, text in zip(_ORIGIN_NAMES, place, strict=True)
+        f"{prefix}_ORIGIN_{name}": text for name, text in zip(_ORIGIN_NAMES, values, strict=True)
     }
 
 
@@ -228,9 +228,9 @@ def _dead_letter_id(bad: BadRecord, born_ms: int) -> str:
     """
     from hashlib import sha256  # noqa: PLC0415  # brings OpenSSL, which no send needs
 
-    place = f"{bad.queue.topic}\n{bad.queue.broker_name}\n{bad.queue.queue_id}\n{bad.queue_offset}"
+    origin = f"{bad.queue.topic}\n{bad.queue.broker_name}\n{bad.queue.queue_id}\n{bad.queue_offset}"
     address, process, loader, counter = map(
-        sha256(place.encode()).digest().__getitem__, _UNIQUE_ID_PARTS
+        sha256(origin.encode()).digest().__getitem__, _UNIQUE_ID_PARTS
     )
     month_ms = 0
     if born_ms:

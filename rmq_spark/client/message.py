@@ -602,7 +602,9 @@ def _build_message(
     )
 
 
-_Unfrozen: Any = make_dataclass("_Unfrozen", [each.name for each in fields(MessageExt)], slots=True)
+_MutableMessage: Any = make_dataclass(
+    "_MutableMessage", [each.name for each in fields(MessageExt)], slots=True
+)
 """A `MessageExt` that is not frozen yet: its fields are set in a seventh of the time."""
 
 
@@ -684,7 +686,7 @@ def decode_messages(
             queue = MessageQueue(topic, broker_name, queue_id)
         properties = decode_properties(properties_text)
         offset_message_id = encode_offset_message_id(store_host, physical_offset)
-        message = _Unfrozen(
+        message = _MutableMessage(
             topic,
             body,
             properties,

@@ -119,7 +119,7 @@ class PullResult(NamedTuple):
     suggest_which_broker_id: int = 0
     records: Buffer = b""
     sizes: Any = None
-    places: Any = None
+    physical_offsets: Any = None
 
     def first_message(self, queue: MessageQueue) -> StoredMessage | None:
         """Return the first message; None if it cannot be read, or is of another queue.

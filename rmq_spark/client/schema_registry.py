@@ -25,7 +25,7 @@ from rmq_spark.client.errors import MessageRejected, RegistryAway, RegistryFaile
 from rmq_spark.errors import excerpt, sanitize
 
 HEADER_BYTES: Final = 5
-_ANSWER_BYTES_MAX: Final = 16 << 20
+_RESPONSE_BYTES_MAX: Final = 16 << 20
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _SERVER_ERRORS: Final = (408, 429, *range(500, 600))
 _NOT_FOUND: Final = 404
@@ -177,10 +177,10 @@ class SchemaRegistry:
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Return the newest schema of a subject; raises what `schema` raises."""
-        answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
-        schema_id = answer.get("id")
+        response = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
+        schema_id = response.get("id")
         if not isinstance(schema_id, int):
-            raise RegistryFailed(self._access.url, f"its answer has no id: {excerpt(answer)}")
+            raise RegistryFailed(self._access.url, f"its answer has no id: {excerpt(response)}")
         return self.schema(schema_id)
 
     def register(self, subject: str, kind: str, text: str) -> RegisteredSchema:
@@ -198,15 +198,15 @@ class SchemaRegistry:
             raise RegistryFailed(self._access.url, "its answer to a new schema has no id")
         return RegisteredSchema(schema_id, kind, text)
 
-    def _registered(self, answer: Mapping[str, Any], schema_id: int) -> RegisteredSchema:
-        kind, text = answer.get("schemaType", "AVRO"), answer.get("schema")
+    def _registered(self, response: Mapping[str, Any], schema_id: int) -> RegisteredSchema:
+        kind, text = response.get("schemaType", "AVRO"), response.get("schema")
         if not isinstance(text, str):
-            raise RegistryFailed(self._access.url, f"its answer has no schema: {excerpt(answer)}")
+            raise RegistryFailed(self._access.url, f"its answer has no schema: {excerpt(response)}")
         if kind == "PROTOBUF":
             path = f"/schemas/ids/{schema_id}?format=serialized"
             text = self._ask(path, schema_id).get("schema", "")
         references = []
-        for each in answer.get("references") or ():
+        for each in response.get("references") or ():
             subject, version = quote(str(each["subject"]), safe=""), each["version"]
             needed = self._ask(f"/subjects/{subject}/versions/{version}", each["subject"])
             references.append((str(each["name"]), self.schema(int(needed["id"]))))
@@ -229,8 +229,8 @@ class SchemaRegistry:
                 "Authorization", f"Basic {base64.b64encode(pair).decode()}"
             )
         try:
-            with self._opener.open(request, timeout=self._access.timeout_ms / 1000) as answer:
-                found = json.loads(answer.read(_ANSWER_BYTES_MAX))
+            with self._opener.open(request, timeout=self._access.timeout_ms / 1000) as response:
+                found = json.loads(response.read(_RESPONSE_BYTES_MAX))
         except HTTPError as error:
             raise self._refusal(url, error, what) from None
         except (URLError, OSError, HTTPException) as error:

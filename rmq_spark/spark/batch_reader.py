@@ -86,8 +86,8 @@ class BatchReader(DataSourceReader):
 
             by_commits = commits_options(self._options)
             queues = QueueClient(by_commits, instance)
-            places = _plan_queue_ranges(by_commits, queues, self._snapshot)
-            return plan_batch_read(self._options, ManifestReader(by_commits, queues), places)
+            queue_ranges = _plan_queue_ranges(by_commits, queues, self._snapshot)
+            return plan_batch_read(self._options, ManifestReader(by_commits, queues), queue_ranges)
         queues = QueueClient(self._options, instance)
         check_filter(self._options, instance, queues)
         if self._options.key is not None:

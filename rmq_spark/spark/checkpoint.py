@@ -53,8 +53,8 @@ class CheckpointFiles:
                 f"{location} is not a local directory: give a Spark session that can read it "
                 "(spark=spark)"
             )
-        place = _FILE_URL.fullmatch(str(location))
-        self.root = str(Path(location) if place is None else Path(place[1]))
+        file_url = _FILE_URL.fullmatch(str(location))
+        self.root = str(Path(location) if file_url is None else Path(file_url[1]))
 
     def offsets(self) -> Mapping[int, str] | None:
         """Return the text of each batch, or None if the directory is not a checkpoint."""

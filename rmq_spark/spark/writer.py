@@ -366,9 +366,11 @@ def _driver_id() -> str:
     A driver has several such processes, and starts more at any time. They share the directories of
     its block manager, which Spark creates with a random name whenever a driver starts.
     """
-    place = os.environ.get(_LOCAL_DIRS)
+    local_directories = os.environ.get(_LOCAL_DIRS)
     return (
-        _PROCESS_ID if place is None else hashlib.sha256(place.encode()).hexdigest()[:_DRIVER_CHARS]
+        _PROCESS_ID
+        if local_directories is None
+        else hashlib.sha256(local_directories.encode()).hexdigest()[:_DRIVER_CHARS]
     )
 
 
@@ -462,13 +464,13 @@ def _summarize(messages: Sequence[WriterCommitMessage | None]) -> str:
     unknown = len(messages) - len(sent)
     retries = sum(each.retries for each in rows)
     staged = _staged_reports(messages)
-    place = f"are in {len(queues)} queues"
+    location = f"are in {len(queues)} queues"
     if staged:
-        place = f"were staged in {sum(each.staged_bytes for each in staged)} bytes"
+        location = f"were staged in {sum(each.staged_bytes for each in staged)} bytes"
         if any(each.is_committed for each in staged):
-            place += ", or were committed before"
+            location += ", or were committed before"
     return (
-        f"{count} rows, {size} bytes, of {len(sent)} tasks {place}"
+        f"{count} rows, {size} bytes, of {len(sent)} tasks {location}"
         + (f", after {retries} retries" if retries else "")
         + (f", {unknown} tasks have not reported" if unknown else "")
     )

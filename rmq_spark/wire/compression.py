@@ -98,7 +98,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
     try:
         plain, is_whole = inflate(body, bytes_max + 1)
     except _codec_errors(RuntimeError) as error:  # lz4 raises RuntimeError
-        raise _corrupt_body(name, body) from error
+        raise _damaged_body(name, body) from error
     if len(plain) > bytes_max:
         raise BodyTooLarge(
             "compressed body",
@@ -107,7 +107,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
             found=Verbatim("more"),
         )
     if not is_whole:
-        raise _corrupt_body(name, body)
+        raise _damaged_body(name, body)
     return plain
 
 
@@ -133,7 +133,7 @@ def _inflate_in_steps(
     return inflate
 
 
-def _corrupt_body(name: str, body: Buffer) -> BodyError:
+def _damaged_body(name: str, body: Buffer) -> BodyError:
     return BodyError("compressed body", at=0, needed=f"one whole {name} stream", found=body)
 
 

@@ -6,9 +6,9 @@ from rocketpoll.broker.processor.fast_paths import LearningBudget
 def test_learning_is_on_credit_until_requests_have_paid_for_more():
     budget = LearningBudget(cost=4, count_max=3)
     assert [budget.spend() for _ in range(5)] == [True] * 3 + [False] * 2
-    budget.earn(1)
+    budget.repay(1)
     assert [budget.spend(), budget.spend()] == [True, False]
-    budget.earn(4)
+    budget.repay(4)
     assert [budget.spend(), budget.spend()] == [True, False]
-    budget.earn(1_000)  # nobody saves for later
+    budget.repay(1_000)  # nobody saves for later
     assert [budget.spend() for _ in range(5)] == [True] * 3 + [False] * 2

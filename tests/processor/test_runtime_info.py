@@ -127,8 +127,8 @@ def test_sends_and_gets_show_as_they_were_counted(room):
     room.stats.record_put("T", 30, 3000)
     room.stats.put_latency.add(4)
     room.stats.record_put_failure()
-    room.stats.record_get("T", "G", 20, 2000, took_ms=7)
-    room.stats.record_get("T", "G", 0, 0, took_ms=1)
+    room.stats.record_get("T", "G", 20, 2000, elapsed_ms=7)
+    room.stats.record_get("T", "G", 0, 0, elapsed_ms=1)
     finished(room.stats.sample(START + 10_000))
     found = figures(room)
     assert found["putTps"] == found["putTps"] == "3.0 3.0 3.0"

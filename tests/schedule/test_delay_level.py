@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpoll.broker.schedule.schedule_message_service import (
-    GRAIN_MS_MIN,
-    GRAINS_PER_DELAY,
+    MARKS_PER_DELAY,
+    RESOLUTION_MS_MIN,
     DelayLevel,
     StartTime,
 )
@@ -24,7 +24,7 @@ arrivals = st.lists(
 
 
 def grain_ms(delay_ms):
-    return max(GRAIN_MS_MIN, delay_ms / GRAINS_PER_DELAY)
+    return max(RESOLUTION_MS_MIN, delay_ms / MARKS_PER_DELAY)
 
 
 @given(delays, arrivals)
@@ -85,10 +85,10 @@ def test_message_from_before_start_is_due_before_later_arrivals(delay_ms, ago_ms
 def test_delay_level_keeps_a_bounded_number_of_marks(delay_ms, is_delivered):
     level = DelayLevel(delay_ms, START, 0)
     most = delivered = 0
-    for number in range(5 * GRAINS_PER_DELAY):
+    for number in range(5 * MARKS_PER_DELAY):
         now_ms = START.monotonic_ms + number * delay_ms // 2_000
         level.record_arrival(number + 1, now_ms)
         while is_delivered and level.due_ms(delivered, 0) <= now_ms:
             delivered += 1
         most = max(most, len(level._marks))
-    assert most <= GRAINS_PER_DELAY + 2
+    assert most <= MARKS_PER_DELAY + 2

@@ -172,7 +172,7 @@ def test_stats_totals_count_successes_and_failures(clocked):
     stats = clocked.stats
     stats.record_put("T", 3, 300)
     stats.record_put_failure()
-    stats.record_get("T", "G", 2, 200, took_ms=4)
+    stats.record_get("T", "G", 2, 200, elapsed_ms=4)
     assert (stats.put_messages, stats.put_bytes, stats.put_failures) == (3, 300, 1)
     assert (stats.got_messages, stats.get_latency_ms_max) == (2, 4)
 

@@ -19,7 +19,7 @@ QUEUE_SETTINGS = {"mapped_file_size_consume_queue": 20 * 100}
 def good(tmp_path, request, monkeypatch):
     """A store that was stopped, whose records are compared a few or many at a time."""
     if request.param == "many":
-        monkeypatch.setattr("rocketpoll.broker.store.startup.consistency_check.FEW", 0)
+        monkeypatch.setattr("rocketpoll.broker.store.startup.consistency_check.FEW_MAX", 0)
         monkeypatch.setattr("rocketpoll.broker.store.bulk.bulk_tools.are_loaded", lambda: True)
     store = open_store(tmp_path / "good", **QUEUE_SETTINGS)
     for number in range(COUNT):

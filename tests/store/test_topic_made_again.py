@@ -29,7 +29,7 @@ def _dispatch(request, monkeypatch):
     """Records are carried to their queues a few or many at a time."""
     if request.param == "many":
         for room in ("dispatch.reput", "startup.consistency_check"):
-            monkeypatch.setattr(f"rocketpoll.broker.store.{room}.FEW", 0)
+            monkeypatch.setattr(f"rocketpoll.broker.store.{room}.FEW_MAX", 0)
         monkeypatch.setattr("rocketpoll.broker.store.bulk.bulk_tools.are_loaded", lambda: True)
 
 

@@ -45,11 +45,11 @@ def test_progress_stays_at_the_first_op_message_with_a_half_message_that_was_not
     ops.add(10, [5, 7], 0)
     ops.add(11, [6], 0)
     assert (ops.progress, ops.next_offset, ops.ended_count) == (10, 12, 3)
-    assert ops.take(5)
-    assert ops.take(6)
-    assert not ops.take(5)
+    assert ops.pop_ended(5)
+    assert ops.pop_ended(6)
+    assert not ops.pop_ended(5)
     assert ops.progress == 10
-    assert ops.take(7)
+    assert ops.pop_ended(7)
     assert ops.progress == 12
 
 
@@ -60,8 +60,8 @@ def test_op_message_of_a_passed_half_message_is_done_at_once_unless_it_is_held()
     ops.add(0, [1], 5)
     ops.add(1, [2], 5)
     assert ops.progress == 1
-    assert not ops.take(1)
-    assert ops.take(2)
+    assert not ops.pop_ended(1)
+    assert ops.pop_ended(2)
     assert ops.progress == 2
     ops.release(2)
     ops.add(2, [2], 5)
@@ -74,8 +74,8 @@ def test_op_messages_are_kept_until_all_half_messages_of_the_start_were_seen():
     ops.add(1, [2], 5)
     ops.hold(2)
     ops.discard_passed(5)
-    assert not ops.take(1)
-    assert ops.take(2)
+    assert not ops.pop_ended(1)
+    assert ops.pop_ended(2)
 
 
 @given(st.data())
@@ -93,7 +93,7 @@ def test_every_ended_half_message_is_taken_once_and_progress_never_passes_it(dat
                     ended.setdefault(half, read)
             read += 1
         else:
-            assert ops.take(passed) == (passed in ended)
+            assert ops.pop_ended(passed) == (passed in ended)
             ended.pop(passed, None)
             passed += 1
         assert ops.progress == min(ended.values(), default=read)

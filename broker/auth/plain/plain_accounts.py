@@ -31,7 +31,7 @@ from .yaml_fields import YamlError, YamlFields, is_ambiguous, parse_yaml, text_o
 # ---- AddressPattern: white addresses, in the forms that RocketMQ 4.9 has.
 
 _V6_GROUPS = struct.Struct(">8H")
-_EVERYBODY: Final = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
+_ANY_ADDRESS: Final = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 _NUMBER_V4: Final = re.compile(r"[0-9]{1,3}")
 _NUMBER_V6: Final = re.compile(r"[0-9a-fA-F]{1,4}")
 
@@ -53,7 +53,7 @@ class AddressPattern:
     """
 
     text: str
-    is_everybody: bool = False
+    covers_all: bool = False
     alternatives: tuple[tuple[Ranges, ...], ...] = ()
 
     @classmethod
@@ -61,24 +61,24 @@ class AddressPattern:
         """Parse a pattern; a blank one covers no address."""
         if not text.strip():
             return cls(text)
-        if text in _EVERYBODY:
-            return cls(text, is_everybody=True)
+        if text in _ANY_ADDRESS:
+            return cls(text, covers_all=True)
         if "{" in text:
-            return cls(text, alternatives=(_places(text),))
-        return cls(text, alternatives=tuple(_places(each) for each in text.split(",")))
+            return cls(text, alternatives=(_parse_parts(text),))
+        return cls(text, alternatives=tuple(_parse_parts(each) for each in text.split(",")))
 
     def covers(self, address: str) -> bool:
         """Return whether an address matches this pattern."""
-        if self.is_everybody:
+        if self.covers_all:
             return True
         numbers = _numbers_of(address)
         return any(
-            len(places) == len(numbers)
+            len(parts) == len(numbers)
             and all(
-                any(number in numbers_of for numbers_of in place)
-                for number, place in zip(numbers, places, strict=True)
+                any(number in numbers_of for numbers_of in part)
+                for number, part in zip(numbers, parts, strict=True)
             )
-            for places in self.alternatives
+            for parts in self.alternatives
         )
 
 
@@ -88,10 +88,10 @@ def _numbers_of(address: str) -> tuple[int, ...]:
     return tuple(packed) if len(packed) == 4 else _V6_GROUPS.unpack(packed)
 
 
-NOBODY: Final = AddressPattern("")
+NO_ADDRESS: Final = AddressPattern("")
 
 
-def _places(text: str) -> tuple[Ranges, ...]:
+def _parse_parts(text: str) -> tuple[Ranges, ...]:
     if ":" in text:
         groups = _expand(text)
         if len(groups) == 8:
@@ -113,11 +113,11 @@ def _expand(text: str) -> list[str]:
     return [*left, *["0"] * (8 - len(left) - len(right)), *right]
 
 
-def _ranges(text: str, place: str, base: int, highest: int, number: re.Pattern[str]) -> Ranges:
+def _ranges(text: str, part: str, base: int, highest: int, number: re.Pattern[str]) -> Ranges:
     """Return the numbers that one place of a pattern stands for."""
-    if place == "*":
+    if part == "*":
         return (range(highest + 1),)
-    words = place[1:-1].split(",") if place[:1] == "{" and place[-1:] == "}" else [place]
+    words = part[1:-1].split(",") if part[:1] == "{" and part[-1:] == "}" else [part]
     found = []
     for word in words:
         low, minus, high = word.partition("-")
@@ -162,7 +162,7 @@ _RIGHTS: Final = {
     "SUB|PUB": PlainRight.PUB | PlainRight.SUB,
 }
 _NAMED: Final = {Action.PUB: PlainRight.PUB, Action.SUB: PlainRight.SUB}
-_OTHERS: Final = {
+_SUFFICIENT: Final = {
     Action.GET: PlainRight.PUB | PlainRight.SUB,
     Action.LIST: PlainRight.PUB | PlainRight.SUB,
     Action.UPDATE: PlainRight.SUB,
@@ -178,7 +178,7 @@ def _sufficient(actions: Iterable[Action]) -> PlainRight:
     """
     wanted = tuple(actions)
     rights = [_NAMED[action] for action in wanted if action in _NAMED]
-    rights = rights or [_OTHERS[action] for action in wanted if action in _OTHERS]
+    rights = rights or [_SUFFICIENT[action] for action in wanted if action in _SUFFICIENT]
     return reduce(or_, rights, PlainRight.DENY)
 
 
@@ -188,7 +188,7 @@ class PlainAccount:
 
     access_key: str
     secret_key: str = field(repr=False)
-    white_address: AddressPattern = NOBODY
+    white_address: AddressPattern = NO_ADDRESS
     is_admin: bool = False
     default_topic_right: PlainRight = PlainRight.DENY
     default_group_right: PlainRight = PlainRight.DENY

@@ -159,7 +159,7 @@ class PlainAclFiles:
 
     def _parse(self, contents: Contents) -> PlainAcl:
         acl = PlainAcl.parse([(str(path), _text_of(path, data)) for path, data in contents])
-        if any(pattern.is_everybody for pattern in acl.white_addresses):
+        if any(pattern.covers_all for pattern in acl.white_addresses):
             _log.warning(
                 "globalWhiteRemoteAddresses of %s lets every address do everything, without a "
                 "signature: remove *",

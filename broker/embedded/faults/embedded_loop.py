@@ -87,8 +87,8 @@ class AdjustableTimeLoop(_Loop):
         return min(
             (
                 when
-                for when, _, timer, is_moment in self._timer_heap
-                if is_moment and not timer.cancelled()
+                for when, _, timer, is_deadline in self._timer_heap
+                if is_deadline and not timer.cancelled()
             ),
             default=None,
         )

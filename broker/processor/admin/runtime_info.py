@@ -120,8 +120,8 @@ class RuntimeInfo:
     def _log_and_disk(self) -> dict[str, object]:
         state, disk = self._broker.store.state(), self._broker.disk_usage()
         losses = (encode_body(loss).decode() for loss in self._broker.losses.recent())
-        ours = disk.used + disk.free
-        ratio = round(disk.used / ours, 4) if ours else 0.0
+        available_bytes = disk.used + disk.free
+        ratio = round(disk.used / available_bytes, 4) if available_bytes else 0.0
         path = self._broker.config.store.store_path_root_dir / COMMIT_LOG
         return {
             "commitLogMinOffset": state.min_offset,

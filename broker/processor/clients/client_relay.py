@@ -121,7 +121,7 @@ class ClientRelayProcessor(Processor):
         forwarded = RemotingCommand(request.code, ext_fields=fields, body=body)
         request = request.without_content()
 
-        def answered(found: RemotingCommand | None) -> None:
+        def on_response(found: RemotingCommand | None) -> None:
             if found is None:
                 remark = (
                     f"consumer <{channel.client_id}> has disconnected, or did not answer "
@@ -138,7 +138,7 @@ class ClientRelayProcessor(Processor):
                 reply(connection, request, relayed)
 
         self._pending_replies.request(
-            connection, channel.connection, forwarded, RELAY_TIMEOUT_MS, answered
+            connection, channel.connection, forwarded, RELAY_TIMEOUT_MS, on_response
         )
 
     @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
@@ -156,7 +156,7 @@ class ClientRelayProcessor(Processor):
         results: dict[str, Mapping[MessageQueue, int]] = {}
         outstanding, bytes_left = len(channels), STATUS_BYTES_TOTAL_MAX
 
-        def answered(client_id: str, found: RemotingCommand | None) -> None:
+        def on_response(client_id: str, found: RemotingCommand | None) -> None:
             nonlocal outstanding, bytes_left
             outstanding -= 1
             is_success = found is not None and found.code == ResponseCode.SUCCESS
@@ -185,7 +185,7 @@ class ClientRelayProcessor(Processor):
         try:
             for channel in channels:
                 yield None
-                callback = partial(answered, channel.client_id)
+                callback = partial(on_response, channel.client_id)
                 channel.connection.request(command, STATUS_TIMEOUT_MS, callback)
         except BaseException:  # not all members were asked, so no reply is the last
             self._pending_replies.release(connection, size)

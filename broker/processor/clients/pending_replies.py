@@ -51,12 +51,12 @@ class PendingReplies:
         size = kept_bytes + REQUEST_BYTES
         self.acquire(requester, size)
 
-        def answered(found: RemotingCommand | None) -> None:
+        def on_response(found: RemotingCommand | None) -> None:
             self.release(requester, size)
             callback(found)
 
         try:
-            target.request(command, timeout_ms, answered)
+            target.request(command, timeout_ms, on_response)
         except BaseException:
             self.release(requester, size)
             raise

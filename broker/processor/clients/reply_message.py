@@ -59,7 +59,7 @@ class ReplyMessageProcessor(Processor):
         pushed_header = self._pushed_header(connection, header)
         body = bytes(request.body)  # a copy, because a view would keep the whole receive buffer
         pushed = request_command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed_header, body)
-        taken = partial(
+        on_response = partial(
             self._reply_pushed, connection, request._replace(body=body), channel.client_id
         )
         self._pending_replies.request(
@@ -67,7 +67,7 @@ class ReplyMessageProcessor(Processor):
             channel.connection,
             pushed,
             PUSH_TIMEOUT_MS,
-            taken,
+            on_response,
             kept_bytes=size_of(request),
         )
 

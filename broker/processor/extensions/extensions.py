@@ -52,9 +52,9 @@ class ExtensionsProcessor(Processor):
         )
         if Extension.READ_FILES in agreed and header.nonce is not None and is_nonce(header.nonce):
             ends = connection.local_host, connection.remote_host
-            place = self._broker.store.proof_files.write(connection, header.nonce, *ends)
-            if place is not None:
-                found = found.with_log_location(place)
+            location = self._broker.store.proof_files.write(connection, header.nonce, *ends)
+            if location is not None:
+                found = found.with_log_location(location)
         return success_response(request, found)
 
     def connection_closed(self, connection: Channel) -> None:
@@ -90,7 +90,7 @@ class ExtensionsProcessor(Processor):
         body_bytes = len(request.body)
         request = request.without_content()  # it is in the log, so release it
 
-        def answer(result: PutMessageResult) -> None:
+        def on_stored(result: PutMessageResult) -> None:
             if result.status is not PutMessageStatus.PUT_OK:
                 reply(connection, request, request.respond(CODES[result.status], result.remark))
                 return
@@ -100,7 +100,7 @@ class ExtensionsProcessor(Processor):
             )
             reply(connection, request, success_response(request, sent))
 
-        self._sends.acknowledger.when_stored(result, answer)
+        self._sends.acknowledger.when_stored(result, on_stored)
         return None
 
 

@@ -65,18 +65,20 @@ class SinkUsers:
     ) -> None:
         """Store functions that return a sink's last batch, and whether it has staged rows."""
         self._last_of, self._has_staged = last_of, has_staged
-        self._begun: dict[str, str] = {}
+        self._staging_users: dict[str, str] = {}
         """The users of sinks that have staged rows and committed nothing."""
 
     def begin(self, connection: Channel, sink: str) -> None:
         """Record the user who first stages rows for a new sink; refuse a sink of another user."""
         self.check(connection, sink)
         if connection.identity is not None and self._user_of(sink) is None:
-            if len(self._begun) >= SINKS_MAX:
-                self._begun = {
-                    each: user for each, user in self._begun.items() if self._has_staged(each)
+            if len(self._staging_users) >= SINKS_MAX:
+                self._staging_users = {
+                    each: user
+                    for each, user in self._staging_users.items()
+                    if self._has_staged(each)
                 }
-            self._begun[sink] = connection.identity.name
+            self._staging_users[sink] = connection.identity.name
 
     def check(self, connection: Channel, sink: str) -> None:
         """Refuse a sink of another user."""
@@ -95,11 +97,11 @@ class SinkUsers:
 
     def _user_of(self, sink: str) -> str | None:
         last = self._last_of(sink)
-        return self._begun.get(sink) if last is None else last.user
+        return self._staging_users.get(sink) if last is None else last.user
 
     def forget(self, sink: str) -> None:
         """Forget the user of a sink whose state is deleted."""
-        self._begun.pop(sink, None)
+        self._staging_users.pop(sink, None)
 
 
 class StagedBatchesProcessor(Processor):
@@ -241,8 +243,8 @@ class StagedBatchesProcessor(Processor):
     def _run_in_background(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
     ) -> None:
-        answered = self._wrap_errors(connection, request, self._map_refusals(request, steps))
-        self._broker.run_steps(self._reply_when_done(connection, request, answered))
+        handled = self._wrap_errors(connection, request, self._map_refusals(request, steps))
+        self._broker.run_steps(self._reply_when_done(connection, request, handled))
 
     def _reply_when_done(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps

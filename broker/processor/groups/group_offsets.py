@@ -189,8 +189,8 @@ class GroupOffsetsProcessor(Processor):
         known = self._broker.offsets.topics_of(header.src_group)
         topics = known & {header.topic} if header.topic else known
         if not topics:
-            place = f"in topic {header.topic}" if header.topic else "anywhere"
-            raise system_error(f"the consumer group <{header.src_group}> has no offsets {place}")
+            scope = f"in topic {header.topic}" if header.topic else "anywhere"
+            raise system_error(f"the consumer group <{header.src_group}> has no offsets {scope}")
         if self._broker.groups.find_or_create(header.dest_group) is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -164,14 +164,14 @@ class AckMessageProcessor(Processor):
     ) -> None:
         bare = request.without_content()
 
-        def answer(result: PutMessageResult) -> None:
+        def on_stored(result: PutMessageResult) -> None:
             if result.status is PutMessageStatus.PUT_OK:
                 response = success_response(bare, fields)
             else:
                 response = bare.respond(CODES[result.status], result.remark)
             reply(connection, bare, response)
 
-        self._acknowledger.when_stored(put, answer)
+        self._acknowledger.when_stored(put, on_stored)
 
     # ---- one message
 

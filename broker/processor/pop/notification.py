@@ -41,7 +41,7 @@ class NotificationProcessor(Processor):
         self._pops.check(header)
         message_filter = self._pops.message_filter(header)
         held = self._pops.held(connection, request, header, message_filter, is_notification=True)
-        return self._answer(request, header, message_filter, held)
+        return self._respond_or_suspend(request, header, message_filter, held)
 
     def execute_request_when_wakeup(self, held: PopRequest) -> RemotingCommand | None:
         """Answer a held request, or hold it again for the rest of its time."""
@@ -51,9 +51,11 @@ class NotificationProcessor(Processor):
             return None if held.connection.is_closed else _response(held.request, has_msg=False)
         self._pops.require_rights(held)
         self._pops.check(header)
-        return self._answer(held.request, header, self._pops.message_filter(header), held)
+        return self._respond_or_suspend(
+            held.request, header, self._pops.message_filter(header), held
+        )
 
-    def _answer(
+    def _respond_or_suspend(
         self,
         request: RemotingCommand,
         header: NotificationRequestHeader,

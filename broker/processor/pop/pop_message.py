@@ -57,7 +57,7 @@ from ...store.results import (
 from ..processor import BrokerParts, Processor, handles
 from ..pulls.subscription_filters import SubscriptionFilter, SubscriptionFilters
 from ..queues import is_whole_queue_in_memory, require_consuming_group, require_readable_topic
-from ..request import Answer, RequestRejected, header_of, no_permission, reply, system_error
+from ..request import HandlerResult, RequestRejected, header_of, no_permission, reply, system_error
 from ..sends.acknowledger import Acknowledger
 from .order_releases import OrderReleases
 from .pop_offsets import PopOffsets
@@ -89,7 +89,7 @@ _NOTHING_PUT: Final = PutMessageResult(PutMessageStatus.PUT_OK, end_offset=LOG_S
 
 
 @dataclass(slots=True)
-class _Popped:
+class _PopBatch:
     """The messages that one pop has found so far."""
 
     header: PopMessageRequestHeader
@@ -138,7 +138,7 @@ class PopMessageProcessor(Processor):
         self._next_revive_queue = 0
 
     @handles(RequestCode.POP_MESSAGE)
-    def pop_message(self, connection: Channel, request: RemotingCommand) -> Answer:
+    def pop_message(self, connection: Channel, request: RemotingCommand) -> HandlerResult:
         """Answer a pop that has just arrived."""
         header: PopMessageRequestHeader = header_of(request)
         if not 0 < header.max_msg_nums <= POP_MESSAGES_MAX:
@@ -217,7 +217,7 @@ class PopMessageProcessor(Processor):
         header: PopMessageRequestHeader,
         held: PopRequest | None = None,
     ) -> RemotingCommand | None:
-        popped = _Popped(
+        popped = _PopBatch(
             header,
             self.message_filter(header),
             self._broker.now_ms(),
@@ -234,7 +234,7 @@ class PopMessageProcessor(Processor):
             return self._hold(connection, request, popped, held)
         bare = request.without_content()
         self._acknowledger.when_stored(
-            popped.last_put, lambda result: self._answer(connection, bare, popped, result)
+            popped.last_put, lambda result: self._respond(connection, bare, popped, result)
         )
         if popped.rest:
             self._waiters.wake_next(header.topic, header.consumer_group, header.queue_id)
@@ -289,7 +289,7 @@ class PopMessageProcessor(Processor):
                 self._order.clear(queue)
                 self._offsets.store(queue, target)
 
-    def _pop_queue(self, popped: _Popped, topic: str, queue_id: int) -> None:
+    def _pop_queue(self, popped: _PopBatch, topic: str, queue_id: int) -> None:
         header = popped.header
         queue = topic, header.consumer_group, queue_id
         low, high = self._store.queue_offsets(topic, queue_id)
@@ -312,7 +312,7 @@ class PopMessageProcessor(Processor):
             self._offsets.store(queue, begin)
             found = self._get(popped, topic, queue_id, begin, message_filter)
         if found.message_count:
-            self._take(popped, queue, begin, found)
+            self._add_popped(popped, queue, begin, found)
         elif found.status in _SKIPPED and found.next_begin_offset > begin:
             if header.order:
                 self._offsets.store(queue, found.next_begin_offset)
@@ -338,7 +338,7 @@ class PopMessageProcessor(Processor):
 
     def _get(
         self,
-        popped: _Popped,
+        popped: _PopBatch,
         topic: str,
         queue_id: int,
         begin: int,
@@ -353,14 +353,16 @@ class PopMessageProcessor(Processor):
             message_filter=message_filter,
         )
 
-    def _take(self, popped: _Popped, queue: PopQueue, begin: int, found: GetMessageResult) -> None:
+    def _add_popped(
+        self, popped: _PopBatch, queue: PopQueue, begin: int, found: GetMessageResult
+    ) -> None:
         """Make messages invisible to other members, and add them to the response."""
         header = popped.header
         topic, group, queue_id = queue
         joined = b"".join(found.buffers)
         data = memoryview(joined)
-        places = _places(found.sizes)
-        offsets = [_QUEUE_OFFSET.unpack_from(data, at + _QUEUE_OFFSET_AT)[0] for at, _ in places]
+        ranges = _record_ranges(found.sizes)
+        offsets = [_QUEUE_OFFSET.unpack_from(data, at + _QUEUE_OFFSET_AT)[0] for at, _ in ranges]
         if header.order:
             counts = self._order.update(
                 queue, header.attempt_id, popped.pop_time, header.invisible_time, offsets
@@ -394,7 +396,7 @@ class PopMessageProcessor(Processor):
         # Clients build the receipt unless the message has one; a forwarded message has that of its
         # old pop.
         needs_receipts = topic.startswith(RETRY_PREFIX) or _RECEIPT_NAME in joined
-        for (at, end), queue_offset in zip(places, offsets, strict=True):
+        for (at, end), queue_offset in zip(ranges, offsets, strict=True):
             popped.buffers.append(
                 self._with_receipt(popped, topic, begin, queue_offset, data[at:end])
                 if needs_receipts
@@ -406,7 +408,7 @@ class PopMessageProcessor(Processor):
         self._broker.stats.record_get(topic, group, len(offsets), len(data), 0)
 
     def _with_receipt(
-        self, popped: _Popped, topic: str, begin: int, queue_offset: int, record: memoryview
+        self, popped: _PopBatch, topic: str, begin: int, queue_offset: int, record: memoryview
     ) -> Buffer:
         """Return a record with the receipt of this pop and its original topic."""
         message = decode_record(record, check_crc=False)
@@ -428,11 +430,11 @@ class PopMessageProcessor(Processor):
 
     # ---- answers
 
-    def _answer(
+    def _respond(
         self,
         connection: Channel,
         request: RemotingCommand,
-        popped: _Popped,
+        popped: _PopBatch,
         result: PutMessageResult,
     ) -> None:
         """Send what a pop has found; its check points are stored."""
@@ -470,7 +472,7 @@ class PopMessageProcessor(Processor):
         self,
         connection: Channel,
         request: RemotingCommand,
-        popped: _Popped,
+        popped: _PopBatch,
         held: PopRequest | None,
     ) -> RemotingCommand | None:
         """Hold a pop that has found nothing, or answer it if its time is over."""
@@ -566,12 +568,12 @@ class PopMessageProcessor(Processor):
         return request.respond(code, status.name, _encode(fields), b"".join(buffers))
 
 
-def _places(sizes: object) -> list[tuple[int, int]]:
-    places, at = [], 0
+def _record_ranges(sizes: object) -> list[tuple[int, int]]:
+    ranges, at = [], 0
     for size in map(int, sizes):  # type: ignore[call-overload]  # numbers of numpy or a list
-        places.append((at, at + size))
+        ranges.append((at, at + size))
         at += size
-    return places
+    return ranges
 
 
 def _encode(fields: PopMessageResponseHeader) -> dict[str, str]:

@@ -46,7 +46,7 @@ from ...auth.signatures import SignedTemplate, UnsignedTemplate
 from ...common.channel import Channel
 from ..fast_paths import LearningBudget, PerClientCache, cut_signature, is_changed_header
 from ..processor import BrokerParts
-from ..request import Answer, Handler, RequestRejected, header_of
+from ..request import Handler, HandlerResult, RequestRejected, header_of
 from .pull_message import PullMessageProcessor
 from .subscription_filters import SubscriptionFilter
 
@@ -208,15 +208,15 @@ class ClientPullCache:
         """Return the cached pull for a header, and its queue offset, commit offset and opaque."""
         if not self._count:
             return None
-        for plan in self._by_prefix.get(header_prefix(header, self._marks), ()):
-            numbers = plan.header_template.match(header)
+        for cached_pull in self._by_prefix.get(header_prefix(header, self._marks), ()):
+            numbers = cached_pull.header_template.match(header)
             if numbers is not None:
-                return plan, numbers
+                return cached_pull, numbers
         return None
 
-    def put(self, plan: CachedPull, header: bytes) -> None:
+    def put(self, cached_pull: CachedPull, header: bytes) -> None:
         """Cache a pull that was parsed from a header, in place of one with the same template."""
-        shape = plan.header_template
+        shape = cached_pull.header_template
         if shape.marks != self._marks or self._count >= CACHED_PULLS_MAX:
             self._by_prefix.clear()
             self._count = 0
@@ -224,7 +224,7 @@ class ClientPullCache:
         beginning = header_prefix(header, self._marks)
         before = self._by_prefix.get(beginning, [])
         others = [each for each in before if each.header_template != shape]
-        after = self._by_prefix[beginning] = [plan, *others[: _SAME_PREFIX_MAX - 1]]
+        after = self._by_prefix[beginning] = [cached_pull, *others[: _SAME_PREFIX_MAX - 1]]
         self._count += len(after) - len(before)
 
 
@@ -242,19 +242,19 @@ class PullCache(PerClientCache[ClientPullCache]):
 
     def require_version(self, connection: Channel, access_version: int) -> None:
         """Discard the cached pulls of a client if users or lists have changed since."""
-        plans = self._clients[connection]
-        if plans.access_version == access_version:
+        client_cache = self._clients[connection]
+        if client_cache.access_version == access_version:
             return
-        before = len(plans)
-        plans.clear(access_version)
+        before = len(client_cache)
+        client_cache.clear(access_version)
         self.add_count(-before)
 
-    def put(self, connection: Channel, plan: CachedPull, header: bytes) -> None:
+    def put(self, connection: Channel, cached_pull: CachedPull, header: bytes) -> None:
         """Cache a pull of a client, which was parsed from ``header``."""
-        plans = self._clients[connection]
-        before = len(plans)
-        plans.put(plan, header)
-        self.add_count(len(plans) - before)
+        client_cache = self._clients[connection]
+        before = len(client_cache)
+        client_cache.put(cached_pull, header)
+        self.add_count(len(client_cache) - before)
 
 
 _CODES = frozenset((RequestCode.PULL_MESSAGE.value, RequestCode.LITE_PULL_MESSAGE.value))
@@ -263,7 +263,7 @@ _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
 _LENGTH_WORD_BYTES = 4
 _read_words = struct.Struct(">iI").unpack_from
 
-RunHandler: TypeAlias = Callable[[Handler, Channel, RemotingCommand], Answer]
+RunHandler: TypeAlias = Callable[[Handler, Channel, RemotingCommand], HandlerResult]
 """Runs a handler and turns its exceptions into responses; the dispatcher's function."""
 
 
@@ -315,8 +315,10 @@ class FastPull:
             if signed is None:
                 return False
         bare = request.without_content()
-        plan = CachedPull(shape, typed, bare, topic_config, group_config, message_filter, signed)
-        self._cache.put(connection, plan, data)
+        cached_pull = CachedPull(
+            shape, typed, bare, topic_config, group_config, message_filter, signed
+        )
+        self._cache.put(connection, cached_pull, data)
         return True
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
@@ -324,11 +326,11 @@ class FastPull:
 
         Return ``start`` if the fast path does not apply.
         """
-        plans = self._cache.get(connection)
+        client_cache = self._cache.get(connection)
         length, word = _read_words(data, start)
         end: int = start + _LENGTH_WORD_BYTES + length
         if (
-            plans is None
+            client_cache is None
             or word != length - _LENGTH_WORD_BYTES  # it has a body, or is not JSON
             or end > len(data)
             or word > self._header_bytes_max
@@ -337,17 +339,17 @@ class FastPull:
             return start
         head = data[start + PREFIX_BYTES : end]
         is_checked = self._access.is_enabled
-        found = self._find_signed(plans, head) if is_checked else plans.find(head)
+        found = self._find_signed(client_cache, head) if is_checked else client_cache.find(head)
         if found is None:
             return start
-        plan, (queue_offset, commit_offset, opaque) = found
-        header = plan.header_with(queue_offset, commit_offset)
+        cached_pull, (queue_offset, commit_offset, opaque) = found
+        header = cached_pull.header_with(queue_offset, commit_offset)
         if (
-            self._topic_config_of(header.topic) is not plan.topic_config
-            or self._group_config_of(header.consumer_group) is not plan.group_config
+            self._topic_config_of(header.topic) is not cached_pull.topic_config
+            or self._group_config_of(header.consumer_group) is not cached_pull.group_config
         ):
             return start
-        message_filter = plan.message_filter
+        message_filter = cached_pull.message_filter
         if not header.sys_flag & _SUBSCRIPTION:
             try:
                 message_filter = self._pulls.message_filter(header)
@@ -355,28 +357,28 @@ class FastPull:
                 return start
         if message_filter is not None and message_filter.needs_messages:
             return start
-        plans.learning_budget.earn(1)
+        client_cache.learning_budget.repay(1)
         handler = partial(self._pulls.process, header=header, message_filter=message_filter)
-        answer = self._run_handler(handler, connection, plan.request.with_opaque(opaque))
-        if isinstance(answer, RemotingCommand):
-            connection.send(answer)
+        response = self._run_handler(handler, connection, cached_pull.request.with_opaque(opaque))
+        if isinstance(response, RemotingCommand):
+            connection.send(response)
         return end
 
     def _find_signed(
-        self, plans: ClientPullCache, header: bytes
+        self, client_cache: ClientPullCache, header: bytes
     ) -> tuple[CachedPull, tuple[int, int, int]] | None:
         """Find a cached pull, if the signature is valid and users and access lists are unchanged.
 
         The signature covers the numbers as received: one with leading zeros takes the normal path.
         """
-        if plans.access_version != self._access.version:
+        if client_cache.access_version != self._access.version:
             return None
         unsigned, signature = cut_signature(header)
-        found = plans.find(unsigned)
+        found = client_cache.find(unsigned)
         if found is None:
             return None
-        plan, (queue_offset, commit_offset, _) = found
-        signed, numbers = plan.signed, (b"%d" % commit_offset, b"%d" % queue_offset)
+        cached_pull, (queue_offset, commit_offset, _) = found
+        signed, numbers = cached_pull.signed, (b"%d" % commit_offset, b"%d" % queue_offset)
         if signed is None or not signed.is_valid_signature(*numbers, b"", signature):
             return None
         return found

@@ -33,7 +33,7 @@ from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueO
 from ..fast_paths import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
 from ..queues import require_consuming_group, require_readable_topic
-from ..request import Answer, RequestRejected, header_of, no_permission, system_error
+from ..request import HandlerResult, RequestRejected, header_of, no_permission, system_error
 from .subscription_filters import SubscriptionFilter, SubscriptionFilters
 
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
@@ -83,7 +83,7 @@ class PullMessageProcessor(Processor):
     @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     @handles(RequestCode.PULL_CHUNK, extension=Extension.PULL_CHUNK)
     @handles(RequestCode.PULL_PLACES, extension=Extension.READ_FILES)
-    def pull_message(self, connection: Channel, request: RemotingCommand) -> Answer:
+    def pull_message(self, connection: Channel, request: RemotingCommand) -> HandlerResult:
         """Answer a pull that has just arrived."""
         header: PullMessageRequestHeader = header_of(request)
         if request.code == RequestCode.PULL_PLACES:
@@ -176,13 +176,13 @@ class PullMessageProcessor(Processor):
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
         body_of = _BODIES.get(request.code)
-        began_ms = self._now_ms()
+        started_ms = self._now_ms()
         found = self._get_message(
             header, message_filter, connection.response_bytes_max, request.code
         )
-        took_ms = self._now_ms() - began_ms
+        elapsed_ms = self._now_ms() - started_ms
         self._stats.record_get(
-            header.topic, header.consumer_group, found.message_count, found.record_bytes, took_ms
+            header.topic, header.consumer_group, found.message_count, found.record_bytes, elapsed_ms
         )
         code = _CODES.get(found.status)
         if code is None:  # the queue has no messages
@@ -267,13 +267,13 @@ class PullMessageProcessor(Processor):
         self,
         header: PullMessageRequestHeader,
         message_filter: SubscriptionFilter,
-        answer_bytes_max: int,
+        response_bytes_max: int,
         code: int,
     ) -> GetMessageResult:
         config = self._broker.config
         count_max = max(header.max_msg_nums, 1)
         bytes_max = min(
-            header.max_msg_bytes or config.max_transfer_bytes_extended, answer_bytes_max
+            header.max_msg_bytes or config.max_transfer_bytes_extended, response_bytes_max
         )
         if code in _BODIES:
             filtered = message_filter is not None and message_filter.needs_messages

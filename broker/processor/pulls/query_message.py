@@ -38,7 +38,7 @@ MESSAGES_MAX: Final = 64
 """The maximum number of messages in a response, whatever the request says."""
 UNIQUE_KEY_MESSAGES: Final = 32
 """The maximum for a unique key, which retries of a message share, whatever the request says."""
-ANSWER_BYTES_MAX: Final = 8 << 20
+RESPONSE_BYTES_MAX: Final = 8 << 20
 """The maximum bytes of records, because clients accept frames up to 16 MiB; the first is always
 sent.
 """
@@ -61,7 +61,7 @@ class QueryMessageProcessor(Processor):
             UNIQUE_KEY_MESSAGES if header.unique_key_query else min(header.max_num, MESSAGES_MAX)
         )
         records: list[Buffer] = []
-        left = ANSWER_BYTES_MAX
+        left = RESPONSE_BYTES_MAX
         try:
             for record in self._broker.store.query_message_in_steps(
                 header.topic,

@@ -195,19 +195,19 @@ class Acknowledger:
                 self._closed_batches.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark
             )
         failed, self._late = self._late, []
-        for result, then in failed:
+        for result, callback in failed:
             status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-            self._results.append((result._replace(status=status, remark=remark), then, 0, 0))
+            self._results.append((result._replace(status=status, remark=remark), callback, 0, 0))
         self._start_callbacks()
 
     def _take_late(self, flushed_offset: PhysicalOffset) -> None:
         """Mark late puts that are on the disk as ready to be reported."""
         late, self._late = self._late, []
-        for result, then in late:
+        for result, callback in late:
             if result.end_offset <= flushed_offset:
-                self._results.append((result, then, 0, 0))
+                self._results.append((result, callback, 0, 0))
             else:
-                self._late.append((result, then))
+                self._late.append((result, callback))
         self._start_callbacks()
 
     def _expire(self) -> None:
@@ -224,12 +224,12 @@ class Acknowledger:
     def _complete(
         self, batch: _FlushBatch, status: PutMessageStatus, remark: str | None = None
     ) -> None:
-        """Queue the answers of a turn's sends, which no longer wait for the disk."""
+        """Queue the responses of a turn's sends, which no longer wait for the disk."""
         self._sends -= batch.sends
-        took_ms = int((self._loop.time() - batch.since) * 1000)
-        for result, then, sends in batch.pending:
+        elapsed_ms = int((self._loop.time() - batch.since) * 1000)
+        for result, callback, sends in batch.pending:
             known = result if status is _PUT_OK else result._replace(status=status, remark=remark)
-            self._results.append((known, then, sends, took_ms))
+            self._results.append((known, callback, sends, elapsed_ms))
         self._start_callbacks()
 
     def _start_callbacks(self) -> None:
@@ -240,10 +240,10 @@ class Acknowledger:
     def _run_callbacks(self) -> Iterator[None]:
         """Answer one send or one run of sends in each step, because thousands may have waited."""
         while self._results:
-            result, then, sends, took_ms = self._results.popleft()
-            self._record_wait(took_ms, sends)
+            result, callback, sends, elapsed_ms = self._results.popleft()
+            self._record_wait(elapsed_ms, sends)
             try:
-                then(result)
+                callback(result)
             except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
                 _log.exception("a send that ended at %d could not be answered", result.end_offset)
             yield

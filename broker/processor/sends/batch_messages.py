@@ -66,9 +66,9 @@ class BatchPuts:
         self._bytes_max = bytes_max
         self._splitting_bytes = 0
 
-    def check(self, plan: CachedSend, body: Buffer, properties: StoredProperties) -> None:
+    def check(self, cached_send: CachedSend, body: Buffer, properties: StoredProperties) -> None:
         """Refuse a batch that is too long, empty, delayed or a retry."""
-        if properties.delay_level or plan.is_retry:
+        if properties.delay_level or cached_send.is_retry:
             raise RequestRejected(_ILLEGAL, _NO_BATCH)
         if len(body) > self._bytes_max:
             raise RequestRejected(
@@ -78,19 +78,27 @@ class BatchPuts:
             raise RequestRejected(_ILLEGAL, "the batch is empty")
 
     def put(
-        self, plan: CachedSend, body: Buffer, properties: StoredProperties, born_timestamp: int
+        self,
+        cached_send: CachedSend,
+        body: Buffer,
+        properties: StoredProperties,
+        born_timestamp: int,
     ) -> tuple[PutMessageResult, Sequence[int]]:
         """Put a batch at once; return its result, and the sizes of its records."""
         of_batch = self._properties.batch_properties(properties.text)
         batch: RecordRun | ColumnBatch | None
-        batch = self._fixed_size_batch(plan, body, of_batch, born_timestamp)
+        batch = self._fixed_size_batch(cached_send, body, of_batch, born_timestamp)
         if batch is None:
             parts = self._parts_of(batch_columns(body), of_batch)
-            batch = _batch_of(plan, parts, born_timestamp)
+            batch = _batch_of(cached_send, parts, born_timestamp)
         return self._store.put_batch(batch), batch.sizes
 
     def put_in_steps(
-        self, plan: CachedSend, body: Buffer, properties: StoredProperties, born_timestamp: int
+        self,
+        cached_send: CachedSend,
+        body: Buffer,
+        properties: StoredProperties,
+        born_timestamp: int,
     ) -> Steps[tuple[PutMessageResult, Sequence[int]]]:
         """Put a batch of many messages in steps; return the same as `put`."""
         of_batch = self._properties.batch_properties(properties.text)
@@ -111,20 +119,23 @@ class BatchPuts:
                 yield None
             if split_bytes:
                 result, sizes = yield from self._store.put_large(
-                    plan.template, parts, born_timestamp, partial(self._cache.check_admission, plan)
+                    cached_send.template,
+                    parts,
+                    born_timestamp,
+                    partial(self._cache.check_admission, cached_send),
                 )
             else:
-                self._cache.check_admission(plan)
+                self._cache.check_admission(cached_send)
                 each_field = zip(*parts, strict=True)
                 all_parts = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
-                batch = _batch_of(plan, all_parts, born_timestamp)
+                batch = _batch_of(cached_send, all_parts, born_timestamp)
                 result, sizes = self._store.put_batch(batch), batch.sizes
         finally:  # also if the client disconnects
             self._splitting_bytes -= split_bytes
         return result, sizes
 
     def _fixed_size_batch(
-        self, plan: CachedSend, body: Buffer, batch_properties: bytes, born_timestamp: int
+        self, cached_send: CachedSend, body: Buffer, batch_properties: bytes, born_timestamp: int
     ) -> FixedSizeBatch | None:
         """Return a batch of messages of one size, if they are enough to save time; else None."""
         entries = fixed_size_entries(body) if is_numpy_loaded() else None
@@ -135,7 +146,7 @@ class BatchPuts:
         ending = self._properties.batch_suffix(own, width, batch_properties)
         if ending is None:
             return None
-        return FixedSizeBatch(plan.template, entries, ending, born_timestamp)
+        return FixedSizeBatch(cached_send.template, entries, ending, born_timestamp)
 
     def _check_splitting_limit(self, size: int) -> None:
         """Refuse another large batch while too many are being split; one is always allowed."""
@@ -163,12 +174,12 @@ class BatchPuts:
 
 
 def _batch_of(
-    plan: CachedSend, parts: UniformParts, born_timestamp: int
+    cached_send: CachedSend, parts: UniformParts, born_timestamp: int
 ) -> RecordRun | ColumnBatch:
     """Return the batch of these messages in the form that is encoded fastest."""
     if len(parts.bodies) < COLUMN_BATCH_MIN or not is_numpy_loaded():
-        return RecordRun.uniform(plan.template, parts, born_timestamp)
-    return VariableSizeBatch(plan.template, parts, born_timestamp)
+        return RecordRun.uniform(cached_send.template, parts, born_timestamp)
+    return VariableSizeBatch(cached_send.template, parts, born_timestamp)
 
 
 def timer_refusal(name: str) -> RequestRejected:

@@ -10,7 +10,7 @@ The op message is appended only when the committed message is on the disk, so th
 never counts as ended while a crash could take its message back. The commit is answered after
 syncFlushTimeout at the latest, but its op message waits for the disk, also at a stop. After a crash
 between both, or if the disk accepts no op message until a restart, the next check asks again, and
-the answer delivers the message a second time. Another commit of a message that this process has
+the response delivers the message a second time. Another commit of a message that this process has
 committed, or is writing, delivers nothing and adds only an op message. A commit that follows a
 rollback delivers the message, as in RocketMQ: its producer's work is done after all.
 

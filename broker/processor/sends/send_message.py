@@ -86,9 +86,13 @@ class SendMessageProcessor(Processor):
             TRACE_ON: "true" if config.trace_on else "false",
         }
         self.properties = PropertyRewriter(config.broker_cluster_name, self._response_fields)
-        place = {"queueId": "%d", "queueOffset": "%d"}
-        self._response = ResponseTemplate({"msgId": "%s%016X", **place}, self._response_fields)
-        self._batch_response = ResponseTemplate({"msgId": "%s", **place}, self._response_fields)
+        queue_fields = {"queueId": "%d", "queueOffset": "%d"}
+        self._response = ResponseTemplate(
+            {"msgId": "%s%016X", **queue_fields}, self._response_fields
+        )
+        self._batch_response = ResponseTemplate(
+            {"msgId": "%s", **queue_fields}, self._response_fields
+        )
         self._cache = SendCache(sends.admission, broker.advertised_host)
         batch_bytes_max = config.store.max_message_size
         self._batches = BatchPuts(store, self._cache, self.properties, batch_bytes_max)
@@ -112,30 +116,32 @@ class SendMessageProcessor(Processor):
     def send_message(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
         """Store a message, or a batch of them."""
         refuse_if_busy(self._busy_reason())
-        plan, born_timestamp, properties_text = self._cache.for_client(connection).resolve(request)
+        cached_send, born_timestamp, properties_text = self._cache.for_client(connection).resolve(
+            request
+        )
         properties = self.properties.rewrite(properties_text)
-        send = connection, request, plan, properties.waits
+        send = connection, request, cached_send, properties.waits
         # Clients before 4.6.1 return messages to a retry topic without removing TRAN_MSG.
         if properties.is_half_message and not (
-            properties.delay_level and plan.template.common.reconsume_times
+            properties.delay_level and cached_send.template.common.reconsume_times
         ):
             self._put_half(send, properties, born_timestamp)
             return None
-        if properties.timer is not None and plan.is_batch:
+        if properties.timer is not None and cached_send.is_batch:
             raise timer_refusal(properties.timer)
         sizes: Sequence[int] = ()
-        if plan.is_batch:
-            self._batches.check(plan, request.body, properties)
+        if cached_send.is_batch:
+            self._batches.check(cached_send, request.body, properties)
             if len(request.body) > LARGE_BATCH_BYTES:
                 return self._put_large(send, properties, born_timestamp)
-            result, sizes = self._batches.put(plan, request.body, properties, born_timestamp)
+            result, sizes = self._batches.put(cached_send, request.body, properties, born_timestamp)
         elif not request.body:
             raise RequestRejected(_ILLEGAL, "the message body is empty")
         elif properties.timer is not None:
             self._put_timer(send, properties, born_timestamp)
             return None
-        elif properties.delay_level or plan.is_retry:
-            result = self._put_redirected(plan, request, properties, born_timestamp)
+        elif properties.delay_level or cached_send.is_retry:
+            result = self._put_redirected(cached_send, request, properties, born_timestamp)
         else:
             self.put_one(send, request.body, properties.text.encode(), born_timestamp)
             return None
@@ -143,10 +149,10 @@ class SendMessageProcessor(Processor):
         return None
 
     def _put_half(self, send: Send, properties: StoredProperties, born_timestamp: int) -> None:
-        connection, request, plan, waits = send
+        connection, request, cached_send, waits = send
         if self._rejects_half_messages:
             raise no_permission("the broker sending transaction message is forbidden")
-        if plan.is_batch:
+        if cached_send.is_batch:
             raise RequestRejected(
                 _ILLEGAL, "a batch cannot be part of a transaction: send its messages one by one"
             )
@@ -158,11 +164,15 @@ class SendMessageProcessor(Processor):
             raise RequestRejected(_ILLEGAL, "the message body is empty")
         for topic in (HALF_TOPIC, OP_HALF_TOPIC):
             self._admission.admit_send_back(topic, 1)
-        message = _message_of(plan, request, properties, born_timestamp)
+        message = _message_of(cached_send, request, properties, born_timestamp)
         half = to_half_topic(message)
         transaction_id = message.properties.get(UNIQ_KEY)
         acknowledge = partial(
-            self._acknowledge_half, connection, request.without_content(), plan, transaction_id
+            self._acknowledge_half,
+            connection,
+            request.without_content(),
+            cached_send,
+            transaction_id,
         )
         result = self._store.put_draft(draft_of(half))
         self._acknowledger.when_stored(result, acknowledge, waits=waits)
@@ -171,19 +181,19 @@ class SendMessageProcessor(Processor):
         self,
         connection: Channel,
         request: RemotingCommand,
-        plan: CachedSend,
+        cached_send: CachedSend,
         transaction_id: str | None,
         result: PutMessageResult,
     ) -> None:
         """Answer with the queue of the real topic, and the queue offset in the half topic."""
         if result.end_offset < 0:
-            self._record_failure(plan.topic, result.status, result.remark)
+            self._record_failure(cached_send.topic, result.status, result.remark)
             reply(connection, request, request.respond(CODES[result.status], result.remark))
             return
         self._stats.record_put(HALF_TOPIC, 1, result.end_offset - result.physical_offset)
         more = {"transactionId": transaction_id} if transaction_id else {}
-        ids = _ids(plan.id_start, [result.physical_offset])
-        self._reply(connection, request, plan, ids, result, more)
+        ids = _ids(cached_send.id_start, [result.physical_offset])
+        self._reply(connection, request, cached_send, ids, result, more)
 
     def _record_failure(self, topic: str, status: PutMessageStatus, remark: str | None) -> None:
         self._stats.record_put_failure()
@@ -213,19 +223,24 @@ class SendMessageProcessor(Processor):
             self.fast_path.acknowledge_all()
 
     def _acknowledge_all(self, results: Sequence[PutMessageResult]) -> None:
-        unanswered, self._unacknowledged = self._unacknowledged, []
+        unacknowledged, self._unacknowledged = self._unacknowledged, []
         stored: dict[str, list[int]] = {}
-        for send, result in zip(unanswered, results, strict=True):
-            connection, request, plan, _ = send
+        for send, result in zip(unacknowledged, results, strict=True):
+            connection, request, cached_send, _ = send
             status, physical_offset, queue_offset, end_offset, _, _, _ = result
             try:
                 if status is not _PUT_OK or self._acknowledger.is_sync:
                     self._acknowledge_when_stored(send, (), result)
                     continue
-                stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
-                queue_id = plan.template.queue[1]
+                stored.setdefault(cached_send.topic, []).append(end_offset - physical_offset)
+                queue_id = cached_send.template.queue[1]
                 self._response.send(
-                    connection, request, plan.id_start, physical_offset, queue_id, queue_offset
+                    connection,
+                    request,
+                    cached_send.id_start,
+                    physical_offset,
+                    queue_id,
+                    queue_offset,
                 )
             except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
                 _log.exception("a send that ended at %d could not be answered", end_offset)
@@ -236,24 +251,26 @@ class SendMessageProcessor(Processor):
 
     def _put_redirected(
         self,
-        plan: CachedSend,
+        cached_send: CachedSend,
         request: RemotingCommand,
         properties: StoredProperties,
         born_timestamp: int,
     ) -> PutMessageResult:
         """Store a delayed message, or a retry, which may become a dead letter."""
-        message = _message_of(plan, request, properties, born_timestamp)
-        retried = self._retries.redirect(message, plan.header.max_reconsume_times, request.version)
+        message = _message_of(cached_send, request, properties, born_timestamp)
+        retried = self._retries.redirect(
+            message, cached_send.header.max_reconsume_times, request.version
+        )
         if properties.delay_level and retried is message:  # a dead letter is not delayed any more
             retried = to_schedule_topic(message, min(properties.delay_level, self._delay_levels))
         return self._store.put_draft(draft_of(retried))
 
     def _put_timer(self, send: Send, properties: StoredProperties, born_timestamp: int) -> None:
         """Store a timer message; one that is due already goes to its topic at once."""
-        connection, request, plan, waits = send
+        connection, request, cached_send, waits = send
         if not self._broker.config.store.timer_wheel_enable:
             raise system_error("accurate timer message is not enabled, timerWheelEnable is false")
-        message = _message_of(plan, request, properties, born_timestamp)
+        message = _message_of(cached_send, request, properties, born_timestamp)
         rules = self._broker.timers.rules
         names = message.properties
         try:
@@ -262,18 +279,20 @@ class SendMessageProcessor(Processor):
             raise RequestRejected(_ILLEGAL, str(error)) from None
         if deliver_ms is None and TIMER_RECALLED_KEY in names:
             raise RequestRejected(_ILLEGAL, "the message to recall is due already")
-        stored = self._retries.redirect(message, plan.header.max_reconsume_times, request.version)
+        stored = self._retries.redirect(
+            message, cached_send.header.max_reconsume_times, request.version
+        )
         unique_id = names.get(UNIQ_KEY)
         handle = None
         if deliver_ms is not None and stored is message:  # a dead letter does not wait any more
             stored = to_timer_topic(message, deliver_ms, rules)
-            if unique_id and not plan.is_retry:
+            if unique_id and not cached_send.is_retry:
                 due_ms = rules.slot_ms(deliver_ms) + 1
                 name = self._broker.config.broker_name
                 handle = RecallHandle(message.topic, name, due_ms, unique_id).encode()
         result = self._store.put_draft(draft_of(stored))
         acknowledge = partial(
-            self._acknowledge_timer, connection, request.without_content(), plan, handle
+            self._acknowledge_timer, connection, request.without_content(), cached_send, handle
         )
         self._acknowledger.when_stored(result, acknowledge, waits=waits)
 
@@ -281,26 +300,26 @@ class SendMessageProcessor(Processor):
         self,
         connection: Channel,
         request: RemotingCommand,
-        plan: CachedSend,
+        cached_send: CachedSend,
         handle: str | None,
         result: PutMessageResult,
     ) -> None:
         """Answer a timer message by its result, with a handle to recall it."""
         if handle is None or result.end_offset < 0:
-            self._acknowledge(connection, request, plan, (), result)
+            self._acknowledge(connection, request, cached_send, (), result)
             return
         size = result.end_offset - result.physical_offset
-        self._stats.record_put(plan.topic, result.message_count, size)
-        ids = _ids(plan.id_start, [result.physical_offset])
-        self._reply(connection, request, plan, ids, result, {"recallHandle": handle})
+        self._stats.record_put(cached_send.topic, result.message_count, size)
+        ids = _ids(cached_send.id_start, [result.physical_offset])
+        self._reply(connection, request, cached_send, ids, result, {"recallHandle": handle})
 
     def _put_large(
         self, send: Send, properties: StoredProperties, born_timestamp: int
     ) -> ResponseSteps:
         """Store, in steps, a batch whose many messages would keep others waiting."""
-        _, request, plan, _ = send
+        _, request, cached_send, _ = send
         result, sizes = yield from self._batches.put_in_steps(
-            plan, request.body, properties, born_timestamp
+            cached_send, request.body, properties, born_timestamp
         )
         self._acknowledge_when_stored(send, sizes, result)
         return None
@@ -309,44 +328,46 @@ class SendMessageProcessor(Processor):
         self, send: Send, sizes: Sequence[int], result: PutMessageResult
     ) -> None:
         """Answer an appended message; with SYNC_FLUSH, after its flush if the sender waits."""
-        connection, request, plan, waits = send
+        connection, request, cached_send, waits = send
         # the log has the message, so neither the request nor its input buffer is kept
-        acknowledge = partial(self._acknowledge, connection, request.without_content(), plan, sizes)
+        acknowledge = partial(
+            self._acknowledge, connection, request.without_content(), cached_send, sizes
+        )
         self._acknowledger.when_stored(result, acknowledge, waits=waits)
 
     def _acknowledge(
         self,
         connection: Channel,
         request: RemotingCommand,
-        plan: CachedSend,
+        cached_send: CachedSend,
         sizes: Sequence[int],
         result: PutMessageResult,
     ) -> None:
         """Answer a send by its result; ``sizes`` are the record sizes of a batch."""
         status, physical_offset, queue_offset, end_offset, _, message_count, remark = result
         if end_offset < 0:
-            self._record_failure(plan.topic, status, remark)
+            self._record_failure(cached_send.topic, status, remark)
             reply(connection, request, request.respond(CODES[status], remark))
             return
-        topic, (_, queue_id) = plan.topic, plan.template.queue
+        topic, (_, queue_id) = cached_send.topic, cached_send.template.queue
         self._stats.record_put(topic, message_count, end_offset - physical_offset)
         if status is _PUT_OK and not sizes:
             self._response.send(
-                connection, request, plan.id_start, physical_offset, queue_id, queue_offset
+                connection, request, cached_send.id_start, physical_offset, queue_id, queue_offset
             )
             return
-        places = list(accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset))
-        ids = _ids(plan.id_start, places)
+        physical_offsets = list(accumulate(sizes[:-1][: IDS_MAX - 1], initial=physical_offset))
+        ids = _ids(cached_send.id_start, physical_offsets)
         if status is _PUT_OK:
             self._batch_response.send(connection, request, ids, queue_id, queue_offset)
             return
-        self._reply(connection, request, plan, ids, result, {})
+        self._reply(connection, request, cached_send, ids, result, {})
 
     def _reply(
         self,
         connection: Channel,
         request: RemotingCommand,
-        plan: CachedSend,
+        cached_send: CachedSend,
         ids: str,
         result: PutMessageResult,
         more: Mapping[str, str],
@@ -354,7 +375,7 @@ class SendMessageProcessor(Processor):
         """Answer with ids, queue and offset, and with fields that no template has."""
         fields = {
             "msgId": ids,
-            "queueId": str(plan.template.queue[1]),
+            "queueId": str(cached_send.template.queue[1]),
             "queueOffset": str(result.queue_offset),
             **more,
             **self._response_fields,
@@ -363,9 +384,12 @@ class SendMessageProcessor(Processor):
 
 
 def _message_of(
-    plan: CachedSend, request: RemotingCommand, properties: StoredProperties, born_timestamp: int
+    cached_send: CachedSend,
+    request: RemotingCommand,
+    properties: StoredProperties,
+    born_timestamp: int,
 ) -> StoredMessage:
-    draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
+    draft = replace(cached_send.template.common, body=request.body, born_timestamp=born_timestamp)
     return draft.message(properties.text)
 
 

@@ -107,8 +107,8 @@ class RouteProcessor(Processor):
     @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
     def topics_of_cluster(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_TOPICS_BY_CLUSTER with all topics, or none for another cluster."""
-        is_here = header_of(request).cluster == self._broker.config.broker_cluster_name
-        names = yield from self._matching_topics(connection, lambda _: is_here)
+        is_own_cluster = header_of(request).cluster == self._broker.config.broker_cluster_name
+        names = yield from self._matching_topics(connection, lambda _: is_own_cluster)
         return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
@@ -198,8 +198,8 @@ class RouteProcessor(Processor):
     def delete_topic(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer DELETE_TOPIC_IN_NAMESRV with success: the broker has deleted the topic already."""
         header = header_of(request)
-        is_here = header.cluster_name in (None, "", self._broker.config.broker_cluster_name)
-        if is_here and self._broker.topics.get(header.topic) is not None:
+        is_own_cluster = header.cluster_name in (None, "", self._broker.config.broker_cluster_name)
+        if is_own_cluster and self._broker.topics.get(header.topic) is not None:
             raise system_error(
                 f"the topic {header.topic} is still there: delete it in the broker first, "
                 "its route goes with it"
@@ -211,12 +211,17 @@ class RouteProcessor(Processor):
     @handles(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer QUERY_DATA_VERSION: whether a broker's topics differ from the registered ones."""
-        theirs = body_of(request, DataVersion)
+        client_version = body_of(request, DataVersion)
         if not self._is_own(request):
             return success_response(request, QueryDataVersionResponseHeader(changed=True))
-        ours = self._broker.topics.data_version
-        is_same = (ours.counter, ours.timestamp) == (theirs.counter, theirs.timestamp)
-        return success_response(request, QueryDataVersionResponseHeader(changed=not is_same), ours)
+        own_version = self._broker.topics.data_version
+        is_same = (own_version.counter, own_version.timestamp) == (
+            client_version.counter,
+            client_version.timestamp,
+        )
+        return success_response(
+            request, QueryDataVersionResponseHeader(changed=not is_same), own_version
+        )
 
     @handles(
         RequestCode.REGISTER_BROKER,

@@ -239,7 +239,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 if size:
                     self._incoming.write(self._encrypted[:size])
                     self._encrypted = self._encrypted[size:]
-                    failure = self._take_records(size, pieces)
+                    failure = self._decrypt_records(size, pieces)
                 is_done = not (size and self._encrypted) or self._has_input_ended or bool(failure)
                 if self._time() >= until:
                     break
@@ -257,7 +257,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._close_after_input()
         return not self.is_queued
 
-    def _take_records(self, size: int, pieces: list[bytes]) -> str | None:
+    def _decrypt_records(self, size: int, pieces: list[bytes]) -> str | None:
         """Decrypt whole records into ``pieces``; return why to disconnect the client, or None."""
         count = len(pieces)
         is_new = self.is_handshaking
@@ -277,8 +277,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         except ssl.SSLZeroReturnError:
             self._has_input_ended = True
         finally:
-            has_answered = self._flush_outgoing()
-        if has_answered and not is_new and self._tls.version() == "TLSv1.2":
+            has_written = self._flush_outgoing()
+        if has_written and not is_new and self._tls.version() == "TLSv1.2":
             return "it wants to negotiate again"  # OpenSSL has refused, but the client may go on
         if len(pieces) == count:
             self._silent_bytes += size
@@ -355,7 +355,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             (self._client.pause_writing if is_waiting else self._client.resume_writing)()
         if self._is_closing and not (self._waiting or self._has_finished):
             self._has_finished = True
-            with suppress(ssl.SSLError):  # it waits for no answer; a handshake may be under way
+            with suppress(ssl.SSLError):  # it waits for no response; a handshake may be under way
                 self._tls.unwrap()
             self._flush_outgoing()
             self._transport.close()

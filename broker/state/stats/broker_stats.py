@@ -157,10 +157,10 @@ class Durations:
         self._counts = self._last_minute = [0] * len(_LOWS_MS)
         self.max_ms = 0
 
-    def add(self, took_ms: int, count: int = 1) -> None:
+    def add(self, elapsed_ms: int, count: int = 1) -> None:
         """Count one event, or ``count`` events of the same duration."""
-        self._counts[max(bisect_right(_LOWS_MS, took_ms) - 1, 0)] += count
-        self.max_ms = max(self.max_ms, took_ms)
+        self._counts[max(bisect_right(_LOWS_MS, elapsed_ms) - 1, 0)] += count
+        self.max_ms = max(self.max_ms, elapsed_ms)
 
     def end_minute(self) -> None:
         """Publish the counts since the previous call, and start again at zero."""
@@ -299,9 +299,11 @@ class BrokerStats:
         """Count a send that was not stored."""
         self.put_failures += 1
 
-    def record_get(self, topic: str, group: str, count: int, byte_count: int, took_ms: int) -> None:
+    def record_get(
+        self, topic: str, group: str, count: int, byte_count: int, elapsed_ms: int
+    ) -> None:
         """Count messages delivered to a group; 0 for a pull that found none."""
-        self.get_latency_ms_max = max(self.get_latency_ms_max, took_ms)
+        self.get_latency_ms_max = max(self.get_latency_ms_max, elapsed_ms)
         if not count:
             self._add(self._broker_window, _MISSES, 0, 0)
             return

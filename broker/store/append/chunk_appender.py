@@ -72,7 +72,7 @@ FULL_TURN: Final[Future[None]] = Future()
 begins in a new turn of the event loop."""
 FULL_TURN.set_result(None)
 
-Admit: TypeAlias = Callable[[], object]
+AdmitFunction: TypeAlias = Callable[[], object]
 """Raises if messages must not be put now, such as after their topic was deleted."""
 
 
@@ -119,7 +119,9 @@ class ChunkAppender:
         self._appender = appender
         self._recent_writes = recent_writes
 
-    def put_chunk(self, records: Buffer, sizes: Sizes, admit: Admit) -> Steps[PutMessageResult]:
+    def put_chunk(
+        self, records: Buffer, sizes: Sizes, admit: AdmitFunction
+    ) -> Steps[PutMessageResult]:
         """Append ready-encoded records of one topic and queue, each checked as if sent alone.
 
         The checks run in steps, and the append in the last one, after ``admit``. The records may be
@@ -209,7 +211,7 @@ class ChunkAppender:
         template: RecordTemplate,
         parts: Iterable[UniformParts],
         born_timestamp: int,
-        admit: Admit,
+        admit: AdmitFunction,
     ) -> Steps[tuple[PutMessageResult, Sequence[int]]]:
         """Append a very large batch, all or none, in steps; return the result and the sizes.
 

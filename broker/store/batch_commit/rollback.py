@@ -102,10 +102,12 @@ def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) ->
     """Return valid contiguous records from a position on, or None if there are none."""
     try:
         data, sizes = log.read_records(position, log.written_offset, _PIECE_BYTES, _PIECE_RECORDS)
-        good, _ = check.check_columns(data, sizes, position) if sizes else (0, ())
-        if not good:
+        intact_count, _ = check.check_columns(data, sizes, position) if sizes else (0, ())
+        if not intact_count:
             return None
-        return bulk_tools.RecordChunk(bytearray(data[: sum(sizes[:good])]), sizes[:good])
+        return bulk_tools.RecordChunk(
+            bytearray(data[: sum(sizes[:intact_count])]), sizes[:intact_count]
+        )
     except RecordError:
         return None
 

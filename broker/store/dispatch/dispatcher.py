@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from rmq_spark.wire.chunk import RecordChunk
 
-FEW = 128
+FEW_MAX = 128
 """Up to this number, processing records one by one is cheaper than setting up arrays."""
 
 _COPIED_BYTES_MAX = 1 << 16  # slices of bytes are cheaper than slices of a memoryview

@@ -47,7 +47,7 @@ from ..records.fields import read_fields
 from ..records.integrity import RecordCheck
 from ..records.recent_writes import ColumnRun, RecentRun, RecentWrites, UnindexedRuns
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
-from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
+from .dispatcher import FEW_MAX, Dispatcher, MessageArrivingListener, QueueEntries
 from .hidden_entries import HiddenEntries, PrecomputedDispatch, with_tags_codes
 
 if TYPE_CHECKING:
@@ -317,16 +317,16 @@ class ReputMessageService:
 
     def _dispatch_read(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
         data, sizes, next_offset = self._next_records(start, end)
-        are_few = len(sizes) <= FEW or not bulk_tools.are_loaded()
+        are_few = len(sizes) <= FEW_MAX or not bulk_tools.are_loaded()
         if are_few:
-            good, _ = self._check.check_one_by_one(data, sizes[:ONE_BY_ONE_MAX], start)
+            intact_count, _ = self._check.check_one_by_one(data, sizes[:ONE_BY_ONE_MAX], start)
         else:
-            good, _ = self._check.check_columns(data, sizes, start)
-        if sizes and not good:
+            intact_count, _ = self._check.check_columns(data, sizes, start)
+        if sizes and not intact_count:
             needed = "an intact record at its position"
             raise RecordError("log", at=start, needed=needed, found=sizes[0])
-        if good < len(sizes):
-            sizes = sizes[:good]
+        if intact_count < len(sizes):
+            sizes = sizes[:intact_count]
             next_offset = start + sum(sizes)
         if are_few:
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
@@ -465,7 +465,7 @@ class ReputMessageService:
             return chunk.next_keys(_DISPATCHED_KEYS_MAX), chunk.start_offset
         data, sizes, next_offset = self._next_records(start, limit, INDEX_RECORDS_MAX)
         few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
-        if len(sizes) <= min(FEW, few) or not bulk_tools.are_loaded():
+        if len(sizes) <= min(FEW_MAX, few) or not bulk_tools.are_loaded():
             if len(sizes) > few:
                 sizes = sizes[: max(few, 1)]
                 next_offset = start + sum(sizes)
@@ -481,12 +481,12 @@ class ReputMessageService:
             data, sizes, _ = self._next_records(start, end)
         except RecordError:
             data, sizes = b"", [0]
-        good, _ = self._check.check_one_by_one(data, sizes, start)
-        if good == len(sizes):
+        intact_count, _ = self._check.check_one_by_one(data, sizes, start)
+        if intact_count == len(sizes):
             if isinstance(error, _UnreadableRecord):
                 return
             raise error
-        position = start + sum(sizes[:good])
+        position = start + sum(sizes[:intact_count])
         found = next_record_after(self._log.files, position + 1, position, self._log.sealed_from)
         hole = position, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)

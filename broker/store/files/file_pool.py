@@ -256,7 +256,7 @@ class FilePool:
         return len(self.idle) + sum(len(group.unflushed) for group in self.groups)
 
     @property
-    def is_crowded(self) -> bool:
+    def has_many_unflushed(self) -> bool:
         """True if so many open files wait for a flush that others will soon have no room."""
         return sum(len(group.unflushed) for group in self.groups) > self._open_files_max // 2
 

@@ -213,10 +213,10 @@ class JsonTable(Generic[Body]):
 
     def _quarantine(self, damage: str) -> QuarantinedFile:
         """Rename the damaged file to an unused name, so that earlier damaged files stay, too."""
-        taken = self._disk.names(self.path.parent)
+        names = self._disk.names(self.path.parent)
         name = f"{self.path.name}.corrupt"
         number = 1
-        while name in taken:
+        while name in names:
             number += 1
             name = f"{self.path.name}.corrupt-{number}"
         path = self.path.with_name(name)

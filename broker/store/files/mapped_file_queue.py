@@ -105,19 +105,19 @@ class MappedFileQueue:
         Returns:
             The unusable files: those that are empty, or follow an empty or missing file.
         """
-        taken: list[MappedFile] = []
+        adopted: list[MappedFile] = []
         left: list[str] = []
         sizes = _store_files(sizes)
         for name, size in sizes.items():
             self._check(name, sizes)
             from_offset = int(name)
-            follows = not taken or from_offset == taken[-1].from_offset + self.file_size
+            follows = not adopted or from_offset == adopted[-1].from_offset + self.file_size
             if size and follows and not left:
                 file = PooledFile(self._group, self.directory, name)
-                taken.append(MappedFile(from_offset, file))
+                adopted.append(MappedFile(from_offset, file))
             else:
                 left.append(name)
-        self.files = tuple(taken)
+        self.files = tuple(adopted)
         return left
 
     def _check(self, name: str, sizes: Mapping[str, int | None]) -> None:

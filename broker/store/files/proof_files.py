@@ -33,7 +33,7 @@ class ProofFiles:
     def __init__(self, disk: LocalDisk, root: Path, files: MappedFileQueue) -> None:
         self._disk = disk
         self._root = root
-        self._log_place = _log_place_of(root, files)
+        self._log_location = _log_location_of(root, files)
         self._machine = machine_identity()
         self._numbers: dict[object, int] = {}
         self._is_failing = False
@@ -53,12 +53,12 @@ class ProofFiles:
         ``broker`` and ``client`` are the ends of the connection. Return None if the client has to
         pull, because the log is outside the store, there are too many proofs, or the disk refuses.
         """
-        if self._log_place is None:
+        if self._log_location is None:
             return None
         proof = proof_content(nonce, broker, client, self._machine)
         self.discard(connection)
-        taken = set(self._numbers.values())
-        number = next((each for each in range(PROOFS_MAX) if each not in taken), None)
+        used_numbers = set(self._numbers.values())
+        number = next((each for each in range(PROOFS_MAX) if each not in used_numbers), None)
         if number is None:
             return None
         path = self._path(number)
@@ -76,7 +76,7 @@ class ProofFiles:
         if self._is_failing:
             _log.info("proof files can be written again")
         self._is_failing = False
-        return self._log_place._replace(proof_name=path.name)
+        return self._log_location._replace(proof_name=path.name)
 
     def discard(self, connection: object) -> None:
         """Delete the proof of a connection, if it has one."""
@@ -87,7 +87,7 @@ class ProofFiles:
 
     def close(self) -> None:
         """Delete all proofs and write no more; call this while the store is still locked."""
-        self._log_place = None
+        self._log_location = None
         for connection in list(self._numbers):
             self.discard(connection)
 
@@ -95,7 +95,7 @@ class ProofFiles:
         return self._root / f"{PROOF_PREFIX}{number}"
 
 
-def _log_place_of(root: Path, files: MappedFileQueue) -> LogLocation | None:
+def _log_location_of(root: Path, files: MappedFileQueue) -> LogLocation | None:
     """Return where the log is; None if it is outside the store, or its path is not valid text."""
     directory = root.absolute()
     log = files.directory.absolute()

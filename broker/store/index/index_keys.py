@@ -194,7 +194,7 @@ _SEPARATORS_END = 3
 _NOT_ASCII = 0x80
 _MODULUS = 1 << 32
 
-_FEW = 16
+_FEW_MAX = 16
 """Up to this number of messages, loops cost less than columns."""
 
 _KEYS_MAX = 8_192
@@ -210,7 +210,7 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
         found = _hash_uniform_runs(cast("Sequence[ColumnRun]", runs))
         if found is not None:
             return found
-    elif sum([run.rows for run in runs]) <= _FEW and all(
+    elif sum([run.rows for run in runs]) <= _FEW_MAX and all(
         isinstance(run, RecentRun) for run in runs
     ):
         return _hash_few(cast("Sequence[RecentRun]", runs))
@@ -257,8 +257,10 @@ def _hash_uniform_runs(runs: Sequence[ColumnRun]) -> HashedKeys | None:
     if not all(isinstance(run.properties_lengths, int) for run in runs):
         return None
     found: list[HashedKeys] = []
-    for (topic, _), alike in groupby(runs, lambda run: (run.queue[0], run.properties_lengths)):
-        some = [*alike]
+    for (topic, _), same_layout in groupby(
+        runs, lambda run: (run.queue[0], run.properties_lengths)
+    ):
+        some = [*same_layout]
         rows = [run.rows for run in some]
         hashes = hash_fixed_size(topic, b"".join([run.properties for run in some]), sum(rows))
         if hashes is None:

@@ -128,9 +128,9 @@ class FlushService:
 
     def _flush_for_all(self) -> None:
         try:
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             flushed_offset = self._flush()
-            self.durations.add(time.perf_counter() - began)
+            self.durations.add(time.perf_counter() - started_at)
             self._on_flushed()
             self._is_degraded = False
             self._flushed_offset = flushed_offset

@@ -178,13 +178,13 @@ class LogRecovery:
                 if record is None:
                     break
                 data, sizes = record, [len(record)]
-            good, times = self._check_records(data, sizes, position)
+            intact_count, times = self._check_records(data, sizes, position)
             for size, time_ms in zip(sizes, times, strict=False):
                 if time_ms != self._timeline.last_ms:
                     self._timeline = self._timeline.with_record(time_ms, position)
                 position += size
             self._report(position)
-            if good < len(sizes):
+            if intact_count < len(sizes):
                 break
         return position
 

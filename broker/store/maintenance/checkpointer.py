@@ -77,7 +77,7 @@ class Checkpointer:
         self._serial = 0
         self._saved_checkpoint: Checkpoint | None = None
         """The checkpoint on the disk; None if there is none, or another program wrote it."""
-        self._topics_deleted_meanwhile: dict[str, None] = {}
+        self._topics_deleted_during_save: dict[str, None] = {}
         """Topics deleted since the checkpoint under way has read the ends of queues."""
         self.saved_offset = LOG_START
         """The log offset up to which records were dispatched at the last saved checkpoint."""
@@ -151,7 +151,7 @@ class Checkpointer:
                 holes = parts.reput.holes
                 rolled_back = parts.dispatcher.rolled_back.to_manifest(safe_offset)
                 times = parts.log.timeline
-                self._topics_deleted_meanwhile.clear()
+                self._topics_deleted_during_save.clear()
             parts.log.flush()
             if not parts.queues.flush(should_stop):
                 return False
@@ -163,7 +163,7 @@ class Checkpointer:
             with self.maintenance:
                 if should_stop():
                     return False
-                spans = list(ends.spans(excluded=self._topics_deleted_meanwhile))
+                spans = list(ends.spans(excluded=self._topics_deleted_during_save))
                 self._save_manifest(
                     StoreManifest(
                         safe_offset=safe_offset,
@@ -178,7 +178,7 @@ class Checkpointer:
                         taken_back={
                             topic: rows
                             for topic, rows in rolled_back.items()
-                            if topic not in self._topics_deleted_meanwhile
+                            if topic not in self._topics_deleted_during_save
                         },
                         newest_mark=parts.batch_table.newest_mark,
                         is_rebuilding=least_ends is not None,
@@ -334,7 +334,7 @@ class Checkpointer:
             except OSError as error:
                 if not self._is_deletion_saved(topic, log_end_offset, error):
                     raise
-            self._topics_deleted_meanwhile[topic] = None
+            self._topics_deleted_during_save[topic] = None
             self.half_deleted = half_deleted
 
     def finish_deletion(self, topic: str) -> None:

@@ -420,8 +420,8 @@ class ConsumeQueue:
         found: set[QueueOffset] = set()
         end = queue_offset + count
         while queue_offset < end and len(entries := self.entries(queue_offset, end - queue_offset)):
-            is_taken = (entries["size"] == BLANK_SIZE) & (entries["tags_code"] == ROLLED_BACK)
-            found.update(queue_offset + int(row) for row in np.flatnonzero(is_taken))
+            is_rolled_back = (entries["size"] == BLANK_SIZE) & (entries["tags_code"] == ROLLED_BACK)
+            found.update(queue_offset + int(row) for row in np.flatnonzero(is_rolled_back))
             queue_offset += len(entries)
         return found
 

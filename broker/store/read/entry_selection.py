@@ -56,7 +56,7 @@ class MessageFilter(Protocol):
         """Return the extra cost of `by_messages`, in bytes that could be read in the same time."""
 
 
-FEW = 64
+FEW_MAX = 64
 """Up to this number, entries are examined one by one."""
 
 FILTERED_BYTES_MAX = 4 << 20
@@ -100,7 +100,7 @@ def select_all(
     rarely, that a message is missing, or that all together are too large.
     """
     count = limits.count_max
-    if count > FEW or count * ENTRY_BYTES > len(entries):
+    if count > FEW_MAX or count * ENTRY_BYTES > len(entries):
         return None
     fields = _struct_of(count).unpack_from(entries)
     positions, sizes = list(fields[::3]), list(fields[1::3])
@@ -121,7 +121,7 @@ def select_few(
 
     ``are_all`` means that there are no further entries.
     """
-    if len(entries) > FEW * ENTRY_BYTES:
+    if len(entries) > FEW_MAX * ENTRY_BYTES:
         return None
     positions: list[int] = []
     sizes: list[int] = []
@@ -208,18 +208,18 @@ class EntrySelection:
         entries count as examined.
         """
         within = int(np.searchsorted(np.cumsum(sizes), self._bytes_left, side="right"))
-        taken = min(max(within, 0 if self._positions else 1), self._count_left, len(sizes))
-        if taken:
-            self._positions.append(positions[:taken])
-            self._sizes.append(sizes[:taken])
-            self._count_left -= taken
-            self._bytes_left -= int(sizes[:taken].sum())
+        count = min(max(within, 0 if self._positions else 1), self._count_left, len(sizes))
+        if count:
+            self._positions.append(positions[:count])
+            self._sizes.append(sizes[:count])
+            self._count_left -= count
+            self._bytes_left -= int(sizes[:count].sum())
         # The entries up to the last added message count as examined.
         if not self._count_left:
-            self._scanned += taken if rows is None else int(rows[taken - 1]) + 1
+            self._scanned += count if rows is None else int(rows[count - 1]) + 1
             return True
-        if taken < len(sizes):  # examined up to the first one left out
-            self._scanned += taken if rows is None else int(rows[taken])
+        if count < len(sizes):  # examined up to the first one left out
+            self._scanned += count if rows is None else int(rows[count])
             return True
         self._scanned += scanned
         return False
@@ -288,6 +288,6 @@ def _concatenated(parts: list[npt.NDArray[np.int64]]) -> Numbers:
     return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else []
 
 
-@lru_cache(maxsize=FEW)
+@lru_cache(maxsize=FEW_MAX)
 def _struct_of(count: int) -> Struct:
     return Struct(">" + ENTRY_STRUCT.format[1:] * count)

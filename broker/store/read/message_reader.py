@@ -54,7 +54,7 @@ from ..results import (
     QueueOffset,
 )
 from .entry_selection import (
-    FEW,
+    FEW_MAX,
     EntrySelection,
     GetLimits,
     MessageFilter,
@@ -364,7 +364,7 @@ class MessageReader:
     ) -> SelectedEntries | None:
         """Select the entries to return; None if no file has entries at this offset."""
         # Without a filter, as many entries as wanted messages usually suffice.
-        first = FEW if message_filter is not None else limits.count_max
+        first = FEW_MAX if message_filter is not None else limits.count_max
         entries = queue.read(queue_offset, min(first, limits.scan_max, READ_ENTRIES_MAX))
         if not entries:
             return None
@@ -476,8 +476,8 @@ class MessageReader:
         starts, lengths = np.asarray(positions, np.int64), np.asarray(sizes, np.int64)
         records = tuple(
             piece
-            for stretch in self._contiguous_ranges(starts, lengths)
-            for piece in self._read_contiguous(*stretch)
+            for contiguous_range in self._contiguous_ranges(starts, lengths)
+            for piece in self._read_contiguous(*contiguous_range)
         )
         check_records(records, starts, lengths, queue_offsets)
         return records

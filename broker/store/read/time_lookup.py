@@ -124,11 +124,11 @@ class TimeLookup:
                 return 1 if timestamp <= 0 else last
 
         try:
-            beyond = self._search(queue, timestamp, stored_at, "right" if upper else "left")
+            found_offset = self._search(queue, timestamp, stored_at, "right" if upper else "left")
         except WrongEntry as wrong:
             raise damaged_entry_error(queue, "found by a search by time", wrong) from None
-        self._reader.check_end(topic, queue_id, end, min(beyond + 1, least_end))
-        return max(beyond - 1, queue.min_offset) if upper else beyond
+        self._reader.check_end(topic, queue_id, end, min(found_offset + 1, least_end))
+        return max(found_offset - 1, queue.min_offset) if upper else found_offset
 
     def _search(
         self, queue: ConsumeQueue, timestamp: int, stored_at: Callable[[Any], int], side: str

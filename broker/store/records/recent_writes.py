@@ -228,7 +228,7 @@ def empty_recent_writes() -> RecentWrites:
 # ---- UnindexedRuns: writes that were dispatched to queues and are not indexed yet.
 
 _RUNS_KEPT_MAX: Final = 4_096
-_FEW: Final = 128
+_FEW_MAX: Final = 128
 _ROWS_PER_STEP: Final = 1_024
 """Messages of contiguous runs that are indexed in one step."""
 
@@ -255,17 +255,17 @@ class UnindexedRuns:
         while runs and runs[0].start_offset < start:
             runs.popleft()
         while runs and runs[0].end_offset <= limit:
-            stretch: list[RecentRun | ColumnRun] = []
+            contiguous: list[RecentRun | ColumnRun] = []
             rows, end = 0, runs[0].start_offset
             for each in runs:
                 is_next = each.start_offset == end
                 if not is_next or each.end_offset > limit or rows >= _ROWS_PER_STEP:
                     break
-                stretch.append(each)
+                contiguous.append(each)
                 rows, end = rows + each.rows, each.end_offset
-            if rows > _FEW or end == limit:
-                return stretch
-            self.discard(stretch)
+            if rows > _FEW_MAX or end == limit:
+                return contiguous
+            self.discard(contiguous)
         return ()
 
     def discard(self, runs: Sequence[RecentRun | ColumnRun]) -> None:

@@ -98,7 +98,7 @@ class _Head(NamedTuple):
     rows: int
 
 
-class _Staged(NamedTuple):
+class _StagedFile(NamedTuple):
     """The size of a staged file, and its head; None if that was not read since a restart."""
 
     size: int
@@ -123,7 +123,7 @@ class StagingArea:
         self._now_seconds = now_seconds
         self._losses = losses
         self._lock = threading.RLock()
-        self._staged: dict[StagedName, _Staged] = {}
+        self._staged: dict[StagedName, _StagedFile] = {}
         self._directories: set[str] = set()
         self._next_cleanup_seconds = 0.0
         self._full_degradation = Degradation("rows are not staged")
@@ -147,7 +147,7 @@ class StagingArea:
                     parts = _NAME.fullmatch(name)
                     if parts is not None and size is not None:
                         known = StagedName(sink, int(parts[1]), parts[3], int(parts[2]))
-                        self._set_staged(known, _Staged(size))
+                        self._set_staged(known, _StagedFile(size))
 
     def put(self, name: StagedName, rows: int, sized_records: Buffer) -> None:
         """Stage a chunk, and replace any chunk of the same name.
@@ -170,7 +170,7 @@ class StagingArea:
             if name.sink not in self._directories:
                 self._disk.make_directory(path.parent)
                 self._directories.add(name.sink)
-            self._set_staged(name, _Staged(size))
+            self._set_staged(name, _StagedFile(size))
             try:
                 with closing(self._disk.create(path, size)) as file:
                     file.write(sized_records, _HEAD.size)
@@ -181,7 +181,7 @@ class StagingArea:
                 with suppress(OSError):
                     self._delete([name])
                 raise
-            self._set_staged(name, _Staged(size, head))
+            self._set_staged(name, _StagedFile(size, head))
             self._recover_if_room()
 
     def read(self, name: StagedName) -> memoryview:
@@ -321,7 +321,7 @@ class StagingArea:
                 self._set_staged(name, known._replace(head=head))
         return head, known.size - _HEAD.size
 
-    def _set_staged(self, name: StagedName, staged: _Staged | None) -> None:
+    def _set_staged(self, name: StagedName, staged: _StagedFile | None) -> None:
         before = self._staged.pop(name, None)
         self.size -= before.size if before else 0
         if staged is not None:

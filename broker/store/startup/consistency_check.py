@@ -17,7 +17,7 @@ from rmq_spark.wire.record_layout import BLANK_SIZE
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..components import StoreComponents
-from ..dispatch.dispatcher import FEW, Dispatcher, QueueEntries
+from ..dispatch.dispatcher import FEW_MAX, Dispatcher, QueueEntries
 from ..errors import UnreadableFile, is_retryable_read
 from ..index.index_keys import HashedKeys, hash_columns, hash_records, key_columns
 from ..index.index_service import IndexService
@@ -58,7 +58,7 @@ def check_derived_files(
     wrong: ConsumeQueue | None = None
     keys: list[HashedKeys] = []
     for start, data, sizes in _pieces(log, log.min_offset, log.written_offset, end_offset):
-        if len(sizes) <= FEW or not bulk_tools.are_loaded():
+        if len(sizes) <= FEW_MAX or not bulk_tools.are_loaded():
             runs: Iterable[QueueEntries] = dispatcher.entries_of_few(data, sizes, start)
             if start < end_offset:
                 keys.append(hash_records(data, sizes, start))
@@ -133,8 +133,11 @@ def _entries_equal(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
         return True
     if has_codes:
         return False
-    ours, theirs = np.frombuffer(found, ENTRY), np.frombuffer(expected, ENTRY)
-    return all(np.array_equal(ours[name], theirs[name]) for name in ("physical_offset", "size"))
+    found_entries, expected_entries = np.frombuffer(found, ENTRY), np.frombuffer(expected, ENTRY)
+    return all(
+        np.array_equal(found_entries[name], expected_entries[name])
+        for name in ("physical_offset", "size")
+    )
 
 
 class _QueueComparison:

@@ -43,7 +43,7 @@ class VerifyFinding(NamedTuple):
     is_fault: bool = True
 
 
-class _Expected:
+class _ExpectedEntries:
     """The entries that queues must have according to the log, by offset."""
 
     def __init__(self, store: StoreInspection) -> None:
@@ -102,7 +102,7 @@ def findings(root: Path) -> Iterator[VerifyFinding]:
             f"commit log: data that is not a record at {position}, past the end; the next start "
             "wipes it"
         )
-    expected = _Expected(store)
+    expected = _ExpectedEntries(store)
     present = set()
     for topic, queue_id, queue in store.queues():
         present.add(topic)

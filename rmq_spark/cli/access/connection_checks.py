@@ -74,11 +74,11 @@ def check_connection(
         return [*found, HealthCheck(_NAME_SERVER, str(error), _START_REMEDY)]
     finally:
         instance.shutdown()
-    answers = HealthCheck(_NAME_SERVER, f"{';'.join(access.name_servers)} answers")
+    name_server_check = HealthCheck(_NAME_SERVER, f"{';'.join(access.name_servers)} answers")
     if access.credentials is not None:
         user = access.credentials.access_key
-        return [*found, answers, HealthCheck("credentials", f"accepted from user {user}")]
-    return [*found, answers]
+        return [*found, name_server_check, HealthCheck("credentials", f"accepted from user {user}")]
+    return [*found, name_server_check]
 
 
 def check_topic_rights(access: BrokerAccess, topic: str) -> HealthCheck | None:

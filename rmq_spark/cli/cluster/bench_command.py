@@ -81,13 +81,13 @@ def produce(
         admin.route(topic)
         send, rest = _sync_sender(producer, message, batch, in_flight)
         started = time.monotonic()
-        took = []
+        latencies = []
         while time.monotonic() < started + seconds:
-            took += send()
-        took += rest()
+            latencies += send()
+        latencies += rest()
         elapsed = time.monotonic() - started
-    count = len(took) * batch
-    show_document({**_rates(count, count * body_bytes, elapsed), **_percentiles(took)}, output)
+    count = len(latencies) * batch
+    show_document({**_rates(count, count * body_bytes, elapsed), **_percentiles(latencies)}, output)
 
 
 @bench.command(example="rocketpoll bench consume orders")
@@ -141,19 +141,19 @@ def latency(
 
         sending = threading.Thread(target=send, daemon=True)
         sending.start()
-        took: list[float] = []
+        latencies: list[float] = []
         deadline = time.monotonic() + seconds + _TIMEOUT_SECONDS
         for each in arrived:
-            took += each
+            latencies += each
             if failed:
                 raise failed[0]
-            if len(took) >= count or time.monotonic() > deadline:
+            if len(latencies) >= count or time.monotonic() > deadline:
                 break
         sending.join(_TIMEOUT_SECONDS)
-    if not took:
+    if not latencies:
         sent = format_count(count, "message")
         raise Failure(f"none of {sent} has arrived", "Run rocketpoll cluster health")
-    show_document({"sent": count, "arrived": len(took), **_percentiles(took)}, output)
+    show_document({"sent": count, "arrived": len(latencies), **_percentiles(latencies)}, output)
 
 
 def _sync_sender(
@@ -182,14 +182,14 @@ def _async_sender(
 
     def send() -> list[float]:
         waiting.append((time.monotonic(), producer.send_async(message)))
-        return [] if len(waiting) < in_flight else [answered()]
+        return [] if len(waiting) < in_flight else [await_oldest()]
 
-    def answered() -> float:
+    def await_oldest() -> float:
         before, future = waiting.popleft()
         future.result(_TIMEOUT_SECONDS)
         return time.monotonic() - before
 
-    return send, lambda: [answered() for _ in range(len(waiting))]
+    return send, lambda: [await_oldest() for _ in range(len(waiting))]
 
 
 def _send_at_rate(producer: Producer, topic: str, body_bytes: int, rate: float, count: int) -> None:

@@ -354,9 +354,9 @@ def _check_conditions(
 def _describe_stuck(found: GroupExamination, access: ClusterAccess) -> tuple[str, str]:
     name, queue = found.summary.name, found.queue
     since = format_cell(local_time(found.waiting_since_ms or 0))
-    place = "" if queue is None else f" in {queue.topic} {queue_text(queue)}"
+    location = "" if queue is None else f" in {queue.topic} {queue_text(queue)}"
     return (
-        f"stuck{place}, whose next message has waited since {since.rpartition('.')[0]}",
+        f"stuck{location}, whose next message has waited since {since.rpartition('.')[0]}",
         f"run {access.next_command('group describe', name)}",
     )
 

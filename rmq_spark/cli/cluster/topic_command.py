@@ -103,8 +103,8 @@ def create(
     count = len(set(names))
     what = names[0] if count == 1 else format_count(count, "topic")
     each = "" if count == 1 else " each"
-    places = ", ".join(masters)
-    write_text(f"created {what} with {format_count(queues, 'queue')}{each} on {places}\n")
+    broker_names = ", ".join(masters)
+    write_text(f"created {what} with {format_count(queues, 'queue')}{each} on {broker_names}\n")
 
 
 @topic.command(example="rocketpoll topic alter orders --queues 8 --perm rw")
@@ -246,7 +246,7 @@ def copy(
     destination: str,
     to_profile: str | None,
     to_namesrv: str | None,
-    place: TopicPosition,
+    start: TopicPosition,
     end: TopicPosition,
     rate: float | None,
     output: str,
@@ -262,7 +262,7 @@ def copy(
     """
     other = other_cluster(access, to_namesrv, to_profile)
     with access.admin() as admin, other.admin() as admin_there:
-        copies = plan_copy(admin, admin_there, source, destination, place, end, creates=not dry_run)
+        copies = plan_copy(admin, admin_there, source, destination, start, end, creates=not dry_run)
         try:
             if not dry_run:
                 copy_queues(admin, admin_there, copies, rate)

@@ -259,10 +259,10 @@ def _wait_until_shown(destination: Admin, copies: Sequence[QueueCopy]) -> None:
             time.sleep(_PAUSE_SECONDS / 10)
 
 
-_Sending = tuple[QueueCopy, ForwardedMessage, MessageExt, "Future[SendResult]"]
+_PendingCopy = tuple[QueueCopy, ForwardedMessage, MessageExt, "Future[SendResult]"]
 
 
-def _start(producer: Producer, each: QueueCopy, message: MessageExt) -> list[_Sending]:
+def _start(producer: Producer, each: QueueCopy, message: MessageExt) -> list[_PendingCopy]:
     """Send a copy without waiting for the answer; nothing if it cannot be copied."""
     if message.fault is not None:
         each.left_out.append(f"{describe_location(message)} cannot be read: {message.fault}")

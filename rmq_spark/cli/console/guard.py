@@ -126,8 +126,8 @@ class Guard:
         """
         headers = request.headers
         is_own = headers.get("sec-fetch-site", "none") in _SAME_SITE
-        place = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
-        if not is_own and place != ("navigate", "document"):
+        fetch_headers = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+        if not is_own and fetch_headers != ("navigate", "document"):
             raise PageError(
                 HTTPStatus.FORBIDDEN,
                 "A page of another site asked for this.",

@@ -184,7 +184,9 @@ def _sign_in_state(visit: Visit) -> Html:
 
 
 def _key_help() -> Html:
-    rows = (el("div", el("dt", el("kbd", keys)), el("dd", says)) for keys, says in _KEYS)
+    rows = (
+        el("div", el("dt", el("kbd", keys)), el("dd", description)) for keys, description in _KEYS
+    )
     return el(
         "dialog",
         el("h2", "Keys"),

@@ -156,12 +156,12 @@ class Site:
                 explain_missing_topics(self._admin),
                 self._audit.record(request, visit.session) as entry,
             ):
-                answer = self._dispatch(request, visit)
-                if isinstance(answer, Page) and answer.outcome != "":
-                    entry.outcome = answer.outcome
+                response = self._dispatch(request, visit)
+                if isinstance(response, Page) and response.outcome != "":
+                    entry.outcome = response.outcome
         except (NoPermission, TopicNotUsable) as error:
             explained = explain_error(error)
-            answer = self._error_page(
+            response = self._error_page(
                 visit,
                 HTTPStatus.FORBIDDEN,
                 "No permission",
@@ -170,12 +170,12 @@ class Site:
                 explained.remedy,
             )
         except MessageRejected as error:
-            answer = self._error_page(
+            response = self._error_page(
                 visit, HTTPStatus.BAD_REQUEST, "Not done", "The request is not valid", str(error)
             )
         except RocketPollError as error:
             explained = explain_error(error)
-            answer = self._error_page(
+            response = self._error_page(
                 visit,
                 HTTPStatus.BAD_GATEWAY,
                 "No answer",
@@ -189,10 +189,10 @@ class Site:
             status = status_of(error, request)
             title = "Not found" if status is HTTPStatus.NOT_FOUND else "Not done"
             problem = problem_sentence(refused.problem, request)
-            answer = self._error_page(visit, status, title, problem, refused.remedy)
-        if isinstance(answer, Response):
-            return answer
-        return Response(answer.status, render_document(answer, visit))
+            response = self._error_page(visit, status, title, problem, refused.remedy)
+        if isinstance(response, Response):
+            return response
+        return Response(response.status, render_document(response, visit))
 
     def _dispatch(self, request: Request, visit: Visit) -> PageOrResponse:
         if request.segments in (("sign-in",), ("sign-out",)):
@@ -224,7 +224,7 @@ class Site:
         is_retried: bool = False,
     ) -> Page:
         """Return a page that reports an error; the script retries it if the error is transient."""
-        section, trail = _place_of(visit.request)
+        section, trail = _breadcrumbs_of(visit.request)
         parent = trail[-1] if trail else ("Overview", "/")
         return Page(
             title,
@@ -258,7 +258,7 @@ def _local_path(text: str) -> str:
     return text if text.startswith("/") and is_local(text) else "/"
 
 
-def _place_of(request: Request) -> tuple[str, list[tuple[str, str]]]:
+def _breadcrumbs_of(request: Request) -> tuple[str, list[tuple[str, str]]]:
     """Return the section of a path, and the title and path of the pages above it."""
     name, *below = request.segments or ("",)
     titles = {each: (title, href) for each, title, href, _ in SECTIONS}

@@ -46,7 +46,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
-class Known(Generic[Value]):
+class SurveyResult(Generic[Value]):
     """The values that a survey knows, of the names that a page asks for.
 
     Attributes:
@@ -96,7 +96,7 @@ class Survey(Generic[Value]):
         self._urgent: Sequence[str] = ()
         self._error: ClientError | None = None
 
-    def get(self, names: Iterable[str], first: Sequence[str] = ()) -> Known[Value]:
+    def get(self, names: Iterable[str], first: Sequence[str] = ()) -> SurveyResult[Value]:
         """Return what is known of all names, and start a pass if the values are old.
 
         The pass reads ``first`` before all others: the names that a page shows. The call waits
@@ -124,7 +124,7 @@ class Survey(Generic[Value]):
                 name: value for name in wanted if (value := self._known.get(name)) is not None
             }
             missing = sum(name not in self._known for name in wanted)
-            return Known(values, missing, self._error)
+            return SurveyResult(values, missing, self._error)
 
     def discard(self, name: str) -> None:
         """Forget the value of a name that the console has changed; the next page reads it."""

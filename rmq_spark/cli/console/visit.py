@@ -96,8 +96,8 @@ class Visit:
         Signing in leads to ``return_path``, by default to this page.
         """
         if not self.is_writable:
-            says = "This console is read-only. Start it with --writes, or use the command below."
-            return el("p.hint", says)
+            hint = "This console is read-only. Start it with --writes, or use the command below."
+            return el("p.hint", hint)
         sign_in = ui.sign_in_path(return_path or self.return_path)
         return el("p", el("a.button.primary", button, href=sign_in))
 
@@ -126,12 +126,12 @@ class Visit:
     def message(self) -> MessageExt:
         """Return the message whose position the path names: topic, broker, queue and offset."""
         _, topic, broker, queue, queue_offset, *_ = self.request.segments
-        place = location_from_path(topic, broker, queue, queue_offset)
-        found = self.admin.message_at(*place)
+        location = location_from_path(topic, broker, queue, queue_offset)
+        found = self.admin.message_at(*location)
         if found is None:
             raise PageError(
                 HTTPStatus.NOT_FOUND,
-                f"There is no message in {topic} {queue_text(place[0])} at {queue_offset}.",
+                f"There is no message in {topic} {queue_text(location[0])} at {queue_offset}.",
                 "It has been deleted, or not stored yet. See the topic's queues for the offsets "
                 "that they hold.",
             )

@@ -83,10 +83,10 @@ def screen_lines(figures: DemoFigures, now: float) -> list[str]:
     if batches:
         last = batches[-1]
         p95, since = _time(last.latency_p95), _bars([batch.latency_p50 for batch in batches])
-        brought = f"{format_count(last.rows, 'row')} in {last.seconds:.2f} s"
+        last_batch = f"{format_count(last.rows, 'row')} in {last.seconds:.2f} s"
         lines += [
             f"latency   {_time(last.latency_p50):>12}   p50, {p95} p95, from send to here {since}",
-            f"batches   {len(batches):>12,}   the last: {brought}",
+            f"batches   {len(batches):>12,}   the last: {last_batch}",
         ]
     return [*lines, *figures.notes]
 
@@ -105,13 +105,13 @@ def summary(figures: DemoFigures) -> list[str]:
     if not batches:
         return [f"sent {format_count(figures.sent, 'message')}; no batch has ended"]
     rate = figures.read / max(batches[-1].ended_at - figures.started_at, 0.001)
-    verdict = "every one of them once" if figures.read == figures.sent else "NOT the same number"
+    result = "every one of them once" if figures.read == figures.sent else "NOT the same number"
     p50, p95 = (_median(batches, name) for name in ("latency_p50", "latency_p95"))
     each = _median(batches, "seconds")
     medians = f"latency p50 {_time(p50)}, p95 {_time(p95)}, batch {each:.2f} s"
     sent, read = format_count(figures.sent, "message"), format_count(figures.read, "row")
     return [
-        f"sent {sent}, read {read} in {format_count(len(batches), 'batch', 'batches')}: {verdict}",
+        f"sent {sent}, read {read} in {format_count(len(batches), 'batch', 'batches')}: {result}",
         f"rows per second {rate:,.0f}; medians: {medians}",
     ]
 

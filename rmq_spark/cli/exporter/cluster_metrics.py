@@ -83,17 +83,17 @@ class ClusterMetrics:
         self._scheduler.stop(_STOP_MS)
 
     def _refresh_safely(self) -> int:
-        began = self._now()
+        started_at = self._now()
         try:
             self.refresh()
         except Exception:  # noqa: BLE001  # after any error the page must not show old figures
             _log.exception("reading the cluster failed, retrying")
             self.text, self.not_ready_reason = b"", "reading the cluster failed. See the log"
-        return int(max(self._interval_seconds - (self._now() - began), 0.1) * 1_000)
+        return int(max(self._interval_seconds - (self._now() - started_at), 0.1) * 1_000)
 
     def refresh(self) -> None:
         """Read the cluster once, and update the text."""
-        began = self._now()
+        started_at = self._now()
         reports: list[tuple[BrokerNode, BrokerReport | None]] = []
         try:
             nodes = self._nodes()
@@ -109,12 +109,12 @@ class ClusterMetrics:
             )
             if not unreachable:
                 self._last_success_seconds = self._now()
-        took = self._now() - began
+        elapsed = self._now() - started_at
         prefix = "rocketpoll_exporter"
         metrics = [
-            *_families(reports, began),
+            *_families(reports, started_at),
             GaugeMetricFamily(
-                f"{prefix}_collect_seconds", "Duration of the last read of the cluster.", took
+                f"{prefix}_collect_seconds", "Duration of the last read of the cluster.", elapsed
             ),
             GaugeMetricFamily(
                 f"{prefix}_last_success_timestamp_seconds",
@@ -184,8 +184,8 @@ def _member_metrics(reports: Iterable[tuple[BrokerNode, BrokerReport]]) -> Itera
 
 def _rate_metrics(reports: Iterable[tuple[BrokerNode, BrokerReport]]) -> Iterator[Metric]:
     families = {
-        name: GaugeMetricFamily(name, says, labels=_NODE_LABELS)
-        for name, says in _RATE_METRICS.values()
+        name: GaugeMetricFamily(name, description, labels=_NODE_LABELS)
+        for name, description in _RATE_METRICS.values()
     }
     for node, report in reports:
         rates = {

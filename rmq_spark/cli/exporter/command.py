@@ -47,13 +47,13 @@ def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> None:
             return HTTPStatus.OK, b"ready\n"
         return HTTPStatus.SERVICE_UNAVAILABLE, f"{' '.join(why_not.split())}\n".encode()
 
-    answers: dict[str, PathHandler] = {
+    handlers: dict[str, PathHandler] = {
         "/metrics": lambda: (HTTPStatus.OK, metrics.text),
         "/healthz": lambda: (HTTPStatus.OK, b"ok\n"),
         "/readyz": readiness,
     }
     with explain_port_errors(host, port):
-        server = MetricsServer(host, port, answers)
+        server = MetricsServer(host, port, handlers)
     with server:
         metrics.start()
         server.serve_until_signal(f"metrics at {server.url}/metrics\n")

@@ -144,21 +144,21 @@ def diagnose_group(
             "subscribe to different topics.",
         )
     waiting_since_ms = oldest.waiting_since_ms or now_ms
-    place = f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}"
+    queue_name = f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}"
     waits = f"Its next message was stored {format_age((now_ms - waiting_since_ms) / 1_000)}."
     if now_ms - waiting_since_ms < WAIT_MS:
-        text = f"The message that has waited longest is in {place}. {waits}"
+        text = f"The message that has waited longest is in {queue_name}. {waits}"
         return GroupDiagnosis(GroupCondition.BEHIND, "Nearly up to date", text)
     if is_moving:
         text = f"{waits} The group's offset moves. If the lag grows, add members and queues."
-        return GroupDiagnosis(GroupCondition.BEHIND, f"Furthest behind: {place}", text, oldest)
+        return GroupDiagnosis(GroupCondition.BEHIND, f"Furthest behind: {queue_name}", text, oldest)
     if state.is_popping:
         return _diagnose_popping(state, oldest, waits, is_moving=is_moving)
     is_hanging = oldest.last_tried_ms is not None and now_ms - oldest.last_tried_ms >= WAIT_MS
     is_stuck = is_hanging or is_moving is False
     return GroupDiagnosis(
         GroupCondition.STUCK if is_stuck else GroupCondition.BEHIND,
-        f"{'Stuck' if is_stuck else 'Furthest behind'}: {place}",
+        f"{'Stuck' if is_stuck else 'Furthest behind'}: {queue_name}",
         " ".join((waits, *_describe_last_try(oldest, now_ms, is_moving=is_moving))),
         oldest,
     )
@@ -168,7 +168,7 @@ def _diagnose_popping(
     state: GroupState, oldest: QueueState, waits: str, *, is_moving: bool | None
 ) -> GroupDiagnosis:
     """Return why a group that pops has lag; its queues belong to no member."""
-    place = f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}"
+    queue_name = f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}"
     sentences, is_stuck = [waits], is_moving is False
     if is_stuck:
         sentences.append(
@@ -179,7 +179,7 @@ def _diagnose_popping(
         sentences.append(_describe_in_flight(state))
     return GroupDiagnosis(
         GroupCondition.STUCK if is_stuck else GroupCondition.BEHIND,
-        f"{'Stuck' if is_stuck else 'Furthest behind'}: {place}",
+        f"{'Stuck' if is_stuck else 'Furthest behind'}: {queue_name}",
         " ".join(sentences),
         oldest,
     )

@@ -180,7 +180,7 @@ def describe(
 @connection_options
 def seek(
     name: str,
-    place: TopicPosition,
+    position: TopicPosition,
     topics: tuple[str, ...],
     queue: QueueName | None,
     output: str,
@@ -196,13 +196,13 @@ def seek(
     move.
     """
     with access.admin() as admin:
-        moves = plan_seek(admin, name, topics, place, queue)
+        moves = plan_seek(admin, name, topics, position, queue)
         if not moves:
             show_rows([], _MOVE_COLUMNS, output, empty_text=f"{name} has no queues there")
             return
         with confirm_moves(name, moves, output, is_dry_run=dry_run, yes=yes):
             if not dry_run:
-                apply_seek(admin, name, moves, place, is_all=queue is None)
+                apply_seek(admin, name, moves, position, is_all=queue is None)
 
 
 @group.command(example="rocketpoll group clone billing billing-test")

@@ -119,10 +119,12 @@ class GroupView:
         _write("", title, wrap_text(diagnosis.text))
         if diagnosis.queue is not None and not state.is_popping:
             queue = diagnosis.queue.lag.queue
-            place = ("--queue", queue_text(queue))
+            queue_option = ("--queue", queue_text(queue))
             at = ("--offset", str(diagnosis.queue.next_offset), "-n", "1")
-            show_command = self.access.next_command("consume", queue.topic, options=(*place, *at))
-            to = ("--topic", queue.topic, *place, "--to", "+1")
+            show_command = self.access.next_command(
+                "consume", queue.topic, options=(*queue_option, *at)
+            )
+            to = ("--topic", queue.topic, *queue_option, "--to", "+1")
             skip = self.access.next_command("group seek", state.name, options=to)
             _write("To see the message:", f"  {show_command}", "To skip it:", f"  {skip}")
         if state.waiting_for_retry:
@@ -228,14 +230,14 @@ def _summary(state: GroupState) -> str:
 
 
 def _diagnosis_fields(diagnosis: GroupDiagnosis) -> dict[str, object]:
-    place = diagnosis.queue
+    state = diagnosis.queue
     return {
         "condition": diagnosis.condition.value,
         "title": diagnosis.title,
         "text": diagnosis.text,
         "next": None
-        if place is None
-        else {**queue_fields(place.lag.queue), "offset": place.next_offset},
+        if state is None
+        else {**queue_fields(state.lag.queue), "offset": state.next_offset},
     }
 
 

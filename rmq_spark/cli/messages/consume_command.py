@@ -62,13 +62,13 @@ _POLL_MS: Final = 500
 _POP_MS: Final = 1_000
 _KEY_QUERY_MESSAGES: Final = 64
 _CHUNK_BYTES: Final = 1 << 20
-_MOMENT_MS: Final = 20
+_LINGER_MS: Final = 20
 _ORDERED_MAX: Final = 1_000
 """The most messages that are sorted before they are printed."""
 _GROUP_IDLE_SECONDS: Final = 3.0
 _COMMIT_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 0.5
-_AWAY: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, SystemBusy)
+_UNAVAILABLE_ERRORS: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, SystemBusy)
 
 
 class ConsumeQuery(NamedTuple):
@@ -127,7 +127,7 @@ _consume_options: Final = option_set(
 def consume(
     topics: tuple[str, ...],
     group: str | None,
-    place: TopicPosition,
+    start: TopicPosition,
     end: TopicPosition,
     key: str | None,
     count: int | None,
@@ -156,7 +156,7 @@ def consume(
         raise click.UsageError("--follow and --until exclude each other. Give one")
     if key is not None and len(topics) > 1:
         raise click.UsageError("--key needs one TOPIC. Give one")
-    query = ConsumeQuery(topics, place, end, _selector(tags, sql), key, queue, count)
+    query = ConsumeQuery(topics, start, end, _selector(tags, sql), key, queue, count)
     render = renderer(output, text_format)
     if group is not None:
         _check_group_query(query)
@@ -294,7 +294,7 @@ def _poll_in_order(consumer: Consumer) -> list[MessageExt]:
     A poll returns messages of one queue.
     """
     found = consumer.poll(_POLL_MS)
-    while found and len(found) < _ORDERED_MAX and (more := consumer.poll(_MOMENT_MS)):
+    while found and len(found) < _ORDERED_MAX and (more := consumer.poll(_LINGER_MS)):
         found += more
     return sorted(found, key=store_order_key)
 
@@ -376,7 +376,9 @@ def _pop_in_group(
         consumer.subscribe(topic, query.selector)
     printed: list[MessageExt] = []
     popped: deque[MessageExt] = deque()
-    outage = OutageNotes(f"popping for {group}", _AWAY if is_endless else (), _RETRY_SECONDS)
+    outage = OutageNotes(
+        f"popping for {group}", _UNAVAILABLE_ERRORS if is_endless else (), _RETRY_SECONDS
+    )
     left = query.limit
     with ExitStack() as stack:
         stack.enter_context(consumer)

@@ -87,7 +87,7 @@ class TopicTable:
                 )
 
     @property
-    def is_begun(self) -> bool:
+    def has_commits(self) -> bool:
         """True if the table has commits of this topic."""
         return self._version_of(self._app) is not None
 

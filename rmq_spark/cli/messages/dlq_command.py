@@ -93,7 +93,7 @@ def list_dead_letters(topics: tuple[str, ...], output: str, access: ClusterAcces
 def show(
     group: str | None,
     topic: str | None,
-    place: TopicPosition,
+    start: TopicPosition,
     end: TopicPosition,
     tags: str | None,
     count: int | None,
@@ -108,7 +108,7 @@ def show(
     render = renderer(output, text_format)
     selector = None if tags is None else by_tag(tags)
     with access.admin() as admin:
-        found = read_dead_letters(admin, source, place, end, selector)
+        found = read_dead_letters(admin, source, start, end, selector)
         show_messages(islice(found, count), render)
 
 
@@ -131,7 +131,7 @@ def show(
 def resend(
     names: tuple[str, ...],
     topic: str | None,
-    place: TopicPosition,
+    start: TopicPosition,
     end: TopicPosition,
     tags: str | None,
     to: str | None,
@@ -159,7 +159,7 @@ def resend(
         raise click.UsageError(f"--to {to} is a topic of a group's failures. Give another topic")
     selector = None if tags is None else by_tag(tags)
     with access.admin() as admin:
-        held = list(read_dead_letters(admin, source, place, end, selector))
+        held = list(read_dead_letters(admin, source, start, end, selector))
         chosen = without_repeats(held if is_all else select_by_id(held, ids, source))
         if is_all and not dry_run and chosen:
             confirm(f"send {format_count(len(chosen), 'message')} again", yes=yes)

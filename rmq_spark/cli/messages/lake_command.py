@@ -84,7 +84,7 @@ _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp")
 def lake(
     topic: str,
     table: str,
-    place: TopicPosition | None,
+    start: TopicPosition | None,
     end: TopicPosition | None,
     interval: float | None,
     columns: str | None,
@@ -106,7 +106,7 @@ def lake(
         raise click.UsageError("--interval needs --follow. Add it, or leave out --interval")
     chosen = None if columns is None else _parse_columns(columns)
     with access.admin() as admin:
-        starts = resolve_ranges(admin.instance, topic, place or _START, None)
+        starts = resolve_ranges(admin.instance, topic, start or _START, None)
         ends = None if follow else resolve_ranges(admin.instance, topic, end or _END, None)
         copy = _TopicCopy(
             admin,
@@ -114,7 +114,7 @@ def lake(
             TopicTable(table, topic, chosen),
             starts={bounds.queue: bounds.start for bounds in starts},
             ends=None if ends is None else {bounds.queue: bounds.start for bounds in ends},
-            has_start=place is not None,
+            has_start=start is not None,
             on_bad_record=on_bad_record,
             skips_lost=skip_lost,
             commit_messages=commit_messages,
@@ -210,7 +210,7 @@ class _TopicCopy:
             held = self.table.held(bounds.queue)
             if held is None:
                 # If the table has other queues already, a new queue is read from its first message.
-                start = bounds.start if self.table.is_begun else self.starts.get(bounds.queue, 0)
+                start = bounds.start if self.table.has_commits else self.starts.get(bounds.queue, 0)
                 start = min(max(start, bounds.start), bounds.end)
                 held = new[bounds.queue] = HeldRange(start, start)
             elif held.next_offset < bounds.start:

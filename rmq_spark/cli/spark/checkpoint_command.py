@@ -153,20 +153,20 @@ def _spark_session(location: str) -> Iterator[SparkSession | None]:
 
 def _query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPosition]:
     """Return the positions of a query; raise an error if all of its queues are gone."""
-    places = query_positions(admin, batch)
-    if places and all(each.end is None for each in places):
-        admin.route(places[0].queue.topic)
-    return places
+    positions = query_positions(admin, batch)
+    if positions and all(each.end is None for each in positions):
+        admin.route(positions[0].queue.topic)
+    return positions
 
 
 def _show_lag(batch: CheckpointedBatch, access: ClusterAccess, output: str) -> None:
     with access.admin() as admin:
-        places = _query_positions(admin, batch)
+        positions = _query_positions(admin, batch)
     document = {
         "batch": batch.batch_id,
         "began": None if batch.timestamp_ms is None else local_time(batch.timestamp_ms),
         "committed": batch.is_committed,
-        "behind": total_behind(places),
+        "behind": total_behind(positions),
         "queues": [
             {
                 "source": each.source,
@@ -176,7 +176,7 @@ def _show_lag(batch: CheckpointedBatch, access: ClusterAccess, output: str) -> N
                 "behind": each.behind,
                 "last_read_was_stored": local_time(each.stored_ms or 0),
             }
-            for each in places
+            for each in positions
         ],
     }
     show_document(document, output)

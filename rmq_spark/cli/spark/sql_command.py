@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
 _UNFIT_IN_NAMES: Final = re.compile(r"[^0-9A-Za-z_]")
-_BESIDE_BODIES: Final = (
+_POSITION_COLUMNS: Final = (
     *("keys", "tags", "brokerName", "queueId", "queueOffset", "bornTimestamp", "storeTimestamp"),
 )
 """The columns of messages that a table has beside those of bodies."""
 
-_TAKEN: Final = frozenset(name.lower() for name in DDL_TYPES)
+_MESSAGE_COLUMNS: Final = frozenset(name.lower() for name in DDL_TYPES)
 
 
 @click.group(cls=CommandGroup)
@@ -99,9 +99,11 @@ def statements(
         if topic in columns:
             options["bodyFormat"] = "json"
             table = _free_name(f"{topic}_rows", used)
-            beside = ", ".join(f"{name} {DDL_TYPES[name].upper()}" for name in _BESIDE_BODIES)
+            position_columns = ", ".join(
+                f"{name} {DDL_TYPES[name].upper()}" for name in _POSITION_COLUMNS
+            )
             yield f"\nCREATE TABLE IF NOT EXISTS {prefix}{table} (\n"
-            yield f"  {columns[topic]},\n  {beside}\n) USING rocketpoll;\n"
+            yield f"  {columns[topic]},\n  {position_columns}\n) USING rocketpoll;\n"
         clause = ", ".join(f"'{name}' = {_quote(text)}" for name, text in options.items())
         yield f"\nCREATE OR REPLACE VIEW {prefix}{view} AS\n"
         yield f"SELECT * FROM {prefix}{table} WITH ({clause});\n"  # noqa: S608  # text for the user to run
@@ -145,7 +147,7 @@ def infer_columns(bodies: list[bytes]) -> str | None:
         return None
     if found is None or not found.num_columns or found.num_rows != len(bodies):
         return None
-    fields = [field for field in found.schema if field.name.lower() not in _TAKEN]
+    fields = [field for field in found.schema if field.name.lower() not in _MESSAGE_COLUMNS]
     if not fields or len({field.name.lower() for field in fields}) < len(fields):
         return None
     return ", ".join(f"{_identifier(field.name)} {_sql_type(field.type)}" for field in fields)
@@ -199,10 +201,10 @@ def _parse_columns(text: str) -> tuple[str, str]:
             f"--columns {text!r}: no columns. Write TOPIC=COLUMNS, for example "
             "'orders=id BIGINT, name STRING'"
         )
-    taken = [name for name in names if name.lower() in _TAKEN]
-    if taken:
+    reserved = [name for name in names if name.lower() in _MESSAGE_COLUMNS]
+    if reserved:
         raise click.UsageError(
-            f"--columns {text!r}: {', '.join(taken)} is a column of messages. Leave it out"
+            f"--columns {text!r}: {', '.join(reserved)} is a column of messages. Leave it out"
         )
     return topic.strip(), columns.strip()
 

@@ -204,7 +204,7 @@ def create_topics(api: BrokerApi, address: str, configs: Sequence[TopicConfig]) 
                 api.admin.create_topic_list(address, part)
             if api.agreement(address).extensions:
                 return
-            unchanged = _unchanged(left, api.admin.topic_configs(address))
+            unchanged = _configs_to_update(left, api.admin.topic_configs(address))
             if len(unchanged) == len(left):
                 break
             left = unchanged
@@ -224,7 +224,7 @@ def _lists(configs: Iterable[TopicConfig]) -> Iterator[list[TopicConfig]]:
     yield part
 
 
-def _unchanged(
+def _configs_to_update(
     configs: Iterable[TopicConfig], known: Mapping[str, TopicConfig]
 ) -> list[TopicConfig]:
     """Return the topics that the broker does not have with these settings."""

@@ -72,7 +72,7 @@ _FIRST: Final = ("topic", BROKER_NAME)
 COLUMN_NAMES: Final = (*_FIRST, *(name for name in COLUMNS if name not in _FIRST))
 DEFAULT_COLUMNS: Final = COLUMN_NAMES[:9]
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_PLACE: Final = (BROKER_NAME, "queueId", "queueOffset")
+_POSITION_COLUMNS: Final = (BROKER_NAME, "queueId", "queueOffset")
 
 
 def read_topic_table(
@@ -89,7 +89,7 @@ def read_topic_table(
     """Read a topic, as `Admin.read_table` does."""
     names = DEFAULT_COLUMNS if columns is None else check_columns(columns)
     serializer = resolve_serializer(body, "body")
-    read = names if serializer is None else tuple(dict.fromkeys((*names, *_PLACE, BODY)))
+    read = names if serializer is None else tuple(dict.fromkeys((*names, *_POSITION_COLUMNS, BODY)))
     schema = build_schema(read)
     if tags is not None:
         tags = check_text("tags", tags, "created || paid")
@@ -116,14 +116,16 @@ def read_topic_table(
         return found
 
     def report(row: int, problem: str) -> None:
-        broker_name, queue_id, queue_offset = (found[name][row].as_py() for name in _PLACE)
+        broker_name, queue_id, queue_offset = (
+            found[name][row].as_py() for name in _POSITION_COLUMNS
+        )
         queue = MessageQueue(topic, broker_name, queue_id)
         address = instance.routes.address_for_read(broker_name)
         bad = BadRecord(queue, queue_offset, problem)
         _TableBadRecords(address, on_bad_record).report([bad])
 
     expanded = expand_bodies(found, serializer, report, keeps_rows=on_bad_record == "null")
-    return expanded.drop_columns([name for name in _PLACE if name not in names])
+    return expanded.drop_columns([name for name in _POSITION_COLUMNS if name not in names])
 
 
 def _strip_topic(instance: ClientInstance, table: pa.Table) -> pa.Table:
@@ -253,8 +255,8 @@ class _TableBadRecords:
 
     def report(self, records: Sequence[BadRecord]) -> None:
         for queue, queue_offset, problem, _ in records:
-            place = f"offset {queue_offset} of queue {queue.queue_id} of {queue.topic} on "
-            why = f"the message at {place}{queue.broker_name} cannot be read: {problem}"
+            position = f"offset {queue_offset} of queue {queue.queue_id} of {queue.topic} on "
+            why = f"the message at {position}{queue.broker_name} cannot be read: {problem}"
             if self._action == "fail":
                 raise MessageUnreadable(self._address, why)
             _log.warning("%s; %s", why, "its body is null" if self.keeps_rows else "it is skipped")
@@ -282,8 +284,8 @@ class SinkBatch(NamedTuple):
 def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
     """Return all batches that sinks have committed to a topic, in the order of their manifests."""
     found: list[SinkBatch] = []
-    for place in resolve_read_ranges(instance, commits_topic_name(topic), EARLIEST, LATEST):
-        for message, manifest in _manifests(instance, place):
+    for read_range in resolve_read_ranges(instance, commits_topic_name(topic), EARLIEST, LATEST):
+        for message, manifest in _manifests(instance, read_range):
             rows = manifest.stated[0] if manifest.parts else manifest.row_count
             size = None if manifest.parts else manifest.body_bytes
             stored_ms = message.store_timestamp
@@ -310,17 +312,17 @@ def read_committed_table(
     topic = instance.namespace.wrap(check_topic(topic))
     table = BoundedBatches(topic, bytes_max)
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
-    places = resolve_read_ranges(instance, commits_topic_name(topic), start, end)
-    if not places:
+    ranges = resolve_read_ranges(instance, commits_topic_name(topic), start, end)
+    if not ranges:
         queue = f"one for the queue of {commits_topic_name(topic)}, or a string or a time"
         raise MessageRejected("start and end", queue, "bounds of no queue")
-    if len(places) > 1:
+    if len(ranges) > 1:
         raise ManifestError(
-            f"topic {commits_topic_name(topic)} has {len(places)} queues, but batches are ordered "
+            f"topic {commits_topic_name(topic)} has {len(ranges)} queues, but batches are ordered "
             "within one queue only: delete the queues that no sink writes to"
         )
     instance.routes.refresh(topic)
-    for manifest in _committed_manifests(instance, places[0]):
+    for manifest in _committed_manifests(instance, ranges[0]):
         for span in manifest.spans:
             _read_span(instance, span, schema, wanted, table)
     return _strip_topic(instance, pa.Table.from_batches(table.batches, schema=schema))
@@ -348,11 +350,11 @@ def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> lis
         address = instance.routes.address_for_read(queue.broker_name)
         return instance.api.min_offset(address, queue)
 
-    def is_begun(manifest: CommitManifest) -> bool:
+    def has_deleted_rows(manifest: CommitManifest) -> bool:
         """Return whether retention has deleted rows of a batch."""
         return any(span.queue_offset < min_offset(span.queue) for span in manifest.spans)
 
-    return [*dropwhile(is_begun, whole)]
+    return [*dropwhile(has_deleted_rows, whole)]
 
 
 def _manifests(
@@ -395,14 +397,14 @@ def _read_span(
 ) -> None:
     """Add the rows of a span to a table, and verify that they are the committed ones."""
     address = instance.routes.address_for_read(span.queue.broker_name)
-    place = ReadRange(
+    bounds = ReadRange(
         span.queue, address, span.queue_offset, span.queue_offset + span.message_count
     )
     bad = _FailOnBadRecord()
     rows = RecordBatchConverter(schema, bad, tags=tags, max_body_bytes=instance.api.max_body_bytes)
     count = crc = 0
     for records, next_offset, fault, *_ in readable_chunks(
-        bulk_pull(instance, place, _PULL_RULES), place.queue, place.start, is_filtered=False
+        bulk_pull(instance, bounds, _PULL_RULES), bounds.queue, bounds.start, is_filtered=False
     ):
         count += len(records)
         crc = add_crc(crc, int(records.head["body_crc"].astype("int64").sum()))
@@ -411,7 +413,7 @@ def _read_span(
             bad.report([BadRecord(span.queue, next_offset, fault)])
     if (count, crc) != (span.message_count, span.crc):
         raise ManifestError(
-            f"the messages at offsets {place.start} to {place.end - 1} of {span.queue} are not "
+            f"the messages at offsets {bounds.start} to {bounds.end - 1} of {span.queue} are not "
             "the committed rows, or some of these are missing"
         )
 
@@ -477,7 +479,7 @@ def _decode(body: bytes, serializer: Serializer) -> tuple[Any, str | None]:
     return None, f"its body has no fields: found {type(value).__name__} {excerpt(value)}"
 
 
-def _columns(values: list[Any], taken: set[str]) -> dict[str, pa.Array]:
+def _columns(values: list[Any], used_names: set[str]) -> dict[str, pa.Array]:
     found = [each for each in values if each is not None]
     if all(isinstance(each, str) for each in found):
         return {BODY: pa.array(values, pa.string())}
@@ -486,7 +488,7 @@ def _columns(values: list[Any], taken: set[str]) -> dict[str, pa.Array]:
     names = dict.fromkeys(name for each in found for name in each)
     columns = {}
     for name in names:
-        if name in taken:
+        if name in used_names:
             needed = "bodies without a field that has the name of a column. Choose other columns"
             raise MessageRejected(BODY, needed, name)
         field = [None if each is None else each.get(name) for each in values]

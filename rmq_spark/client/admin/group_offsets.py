@@ -74,7 +74,7 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
     """
     asked: set[str] = set()
     left = silent = moved = frozenset[str]()
-    places: Mapping[str, str] = {}
+    addresses: Mapping[str, str] = {}
 
     def ask(client_id: str) -> None:
         """Return once a member has answered its broker; raise an error if it is silent."""
@@ -91,7 +91,7 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             before = _member_addresses(api, address, group)
             yield frozenset(before)
             joined = _member_addresses(api, address, group)
-            places, left = {**joined, **before}, frozenset(joined)
+            addresses, left = {**joined, **before}, frozenset(joined)
         outcomes = parallel_map(
             sorted(left, key=lambda each: (each in asked, each)),  # unasked ones first
             ask,
@@ -99,9 +99,9 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             name="confirms members",
             stop_on=(ConsumerNotOnline, *CONNECTION_FAULTS),
         )
-        after = _member_addresses(api, address, group) if places else {}
+        after = _member_addresses(api, address, group) if addresses else {}
         silent = frozenset(each for each, outcome in outcomes.items() if outcome is not None)
-        moved = frozenset(each for each, place in places.items() if after.get(each) != place)
+        moved = frozenset(each for each, old in addresses.items() if after.get(each) != old)
         if not silent and not moved:
             return
         is_any_busy = any(isinstance(outcome, SystemBusy) for outcome in outcomes.values())
@@ -243,14 +243,14 @@ class GroupOffsets(Lookups):
             if lag.queue not in first_offsets:
                 held = self.topic_offsets(lag.queue.topic)
                 first_offsets.update({queue: offsets.min_offset for queue, offsets in held.items()})
-            place = waiting = None
+            next_offset = waiting = None
             if lag.messages:  # its next messages may be deleted by now
-                place = max(lag.consumer_offset or 0, first_offsets.get(lag.queue, 0))
-                waiting = self.message_at(lag.queue, place)
+                next_offset = max(lag.consumer_offset or 0, first_offsets.get(lag.queue, 0))
+                waiting = self.message_at(lag.queue, next_offset)
             report = reports.get(lag.queue)
             yield QueueState(
                 lag,
-                place,
+                next_offset,
                 None if waiting is None else waiting.store_timestamp,
                 None if report is None else report.client_id,
                 None if report is None else report.tried_ms,
@@ -386,9 +386,9 @@ class GroupOffsets(Lookups):
         target = self._names.wrap(check_group(target, "target"))
         if topic is not None:
             topic = self._names.wrap(check_text("topic", topic, "orders"))
-            places = [(address, topic) for _, address in self._brokers_of(topic)]
+            targets = [(address, topic) for _, address in self._brokers_of(topic)]
         else:  # without a topic, RocketMQ copies nothing and reports success
-            places = [
+            targets = [
                 (address, each)
                 for address in self.masters().values()
                 for each in sorted(
@@ -405,7 +405,7 @@ class GroupOffsets(Lookups):
             RequestCode.CLONE_GROUP_OFFSET,
         )
         are_copied = False
-        for address, each in places:
+        for address, each in targets:
             header = CloneGroupOffsetRequestHeader(source, target, each, offline=True)
             try:
                 self._api.admin.clone_group_offset(address, header)

@@ -160,7 +160,7 @@ class LoopConsumer(LitePullConsumerImpl):
         self._store_commit(commit._replace(offsets=offsets))
 
 
-_Taken = TypeVar("_Taken")
+_Polled = TypeVar("_Polled")
 
 YIELD_INTERVAL_SECONDS: Final = 0.01
 """Seconds after which a task that always finds messages lets the loop's other tasks run."""
@@ -367,8 +367,8 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         consumer = self._get_started()
         consumer.check_running()
         milliseconds = self._settings.poll_timeout_ms if timeout_ms is None else timeout_ms
-        take = partial(consumer.poll_now, max_messages)
-        return await self._wait_next(consumer, milliseconds / 1000, take) or []
+        poll_now = partial(consumer.poll_now, max_messages)
+        return await self._wait_next(consumer, milliseconds / 1000, poll_now) or []
 
     def __aiter__(self) -> Consumer:
         return self
@@ -399,8 +399,8 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         return message
 
     async def _wait_next(
-        self, consumer: LoopConsumer, seconds: float | None, poll_now: Callable[[], _Taken | None]
-    ) -> _Taken | None:
+        self, consumer: LoopConsumer, seconds: float | None, poll_now: Callable[[], _Polled | None]
+    ) -> _Polled | None:
         """Wait for messages and return them; None at the timeout or once the consumer ends."""
         arrivals, loop = self._arrival_event, get_running_loop()
         deadline = None if seconds is None else loop.time() + seconds
@@ -409,13 +409,13 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             self._yield_at = monotonic() + YIELD_INTERVAL_SECONDS
         consumer.confirm_returned()
         while not self._is_closing and consumer.is_running:
-            taken = poll_now()
-            if taken is not None or arrivals is None:
-                return taken  # nothing may be awaited between `poll_now` and this line
-            patience = None if deadline is None else deadline - loop.time()
-            if patience is not None and patience <= 0:
+            polled = poll_now()
+            if polled is not None or arrivals is None:
+                return polled  # nothing may be awaited between `poll_now` and this line
+            seconds_left = None if deadline is None else deadline - loop.time()
+            if seconds_left is not None and seconds_left <= 0:
                 break
-            await arrivals.wait(patience)
+            await arrivals.wait(seconds_left)
             self._yield_at = monotonic() + YIELD_INTERVAL_SECONDS
         return None
 

@@ -296,30 +296,32 @@ class Producer(AsyncWrapper["LoopProducer"]):
             raise self._closed_error()
         if producer is None:
             producer = self._get_started()
-        line = self._get_waiter_queue(bridge)
+        waiter_queue = self._get_waiter_queue(bridge)
         if timeout_ms is None:
             timeout_ms = producer.send_timeout_ms
         else:
             check_time_ms("timeout_ms", timeout_ms)
         prepared = producer.prepare_small(message)
         is_free = not may_need_queue(message, queue)
-        if prepared is None or not is_free or line.waiters:  # earlier sends wait for room
+        if prepared is None or not is_free or waiter_queue.waiters:  # earlier sends wait for room
             return self._send(bridge, producer, message, prepared, queue, timeout_ms)
-        promise: LoopPromise[SendResult] = LoopPromise(bridge, line.wake_first)
+        promise: LoopPromise[SendResult] = LoopPromise(bridge, waiter_queue.wake_first)
         if producer.send_nonblocking(prepared, None, timeout_ms, promise, bridge.loop.call_soon):
             return promise.future
-        place = RoomWaiter(line)  # here, not in the task: later sends of this turn come after it
+        waiter = RoomWaiter(
+            waiter_queue
+        )  # here, not in the task: later sends of this turn come after it
         waiting = asyncio.ensure_future(
-            self._send_when_room(bridge, producer, prepared, None, timeout_ms, place)
+            self._send_when_room(bridge, producer, prepared, None, timeout_ms, waiter)
         )
-        waiting.add_done_callback(lambda _: place.leave())  # it may be cancelled before it begins
+        waiting.add_done_callback(lambda _: waiter.leave())  # it may be cancelled before it begins
         return waiting
 
     def _get_waiter_queue(self, bridge: LoopBridge) -> WaiterQueue:
-        line = self._waiter_queue
-        if line is None:
-            line = self._waiter_queue = WaiterQueue(bridge.loop)
-        return line
+        waiter_queue = self._waiter_queue
+        if waiter_queue is None:
+            waiter_queue = self._waiter_queue = WaiterQueue(bridge.loop)
+        return waiter_queue
 
     async def _send(
         self,
@@ -340,8 +342,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
                 lambda one: topic_sender(one).publish_queues(topic)
             )
             fixed = sender.fixed_queue(message, queue, queues)
-        place = RoomWaiter(self._get_waiter_queue(bridge))
-        return await self._send_when_room(bridge, producer, prepared, fixed, timeout_ms, place)
+        waiter = RoomWaiter(self._get_waiter_queue(bridge))
+        return await self._send_when_room(bridge, producer, prepared, fixed, timeout_ms, waiter)
 
     async def _send_when_room(
         self,
@@ -352,8 +354,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
         timeout_ms: int,
         waiter: RoomWaiter,
     ) -> SendResult:
-        line = self._get_waiter_queue(bridge)
-        promise: LoopPromise[SendResult] = LoopPromise(bridge, line.wake_first)
+        waiter_queue = self._get_waiter_queue(bridge)
+        promise: LoopPromise[SendResult] = LoopPromise(bridge, waiter_queue.wake_first)
         deadline: float | None = None
         soon = bridge.loop.call_soon
         try:

@@ -78,7 +78,7 @@ class LoopSimpleConsumer(ThreadedSimpleConsumer):
             self.allow_close(receive)
 
 
-class _Receive:
+class _ReceiveCall:
     """One `receive`: a thread runs each of its steps, and the loop awaits a promise.
 
     A pop that a broker holds cannot be cancelled. After a cancelled `receive`, the next one
@@ -151,7 +151,7 @@ class _Receive:
             schedule_call(partial(self._consumer.release_messages, self, found))
         return is_pending
 
-    def resume_for(self, other: _Receive, promise: LoopPromise[list[MessageExt]]) -> bool:
+    def resume_for(self, other: _ReceiveCall, promise: LoopPromise[list[MessageExt]]) -> bool:
         """Give the messages to a promise if ``other`` asks for the same and waits no shorter."""
         if self._form != other._form or self._deadline > other._deadline:
             return False
@@ -221,7 +221,7 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
             LoopSimpleConsumer.close,
         )
         self._receives: set[asyncio.Future[list[MessageExt]]] = set()
-        self._abandoned: list[_Receive] = []
+        self._abandoned: list[_ReceiveCall] = []
 
     subscribe = run_in_thread(ThreadedSimpleConsumer.subscribe, is_ordered=True)
     unsubscribe = run_in_thread(ThreadedSimpleConsumer.unsubscribe, is_ordered=True)
@@ -257,7 +257,7 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
         deadline = time.monotonic() + timeout_ms / 1_000
         while True:
             left_ms = max(int((deadline - time.monotonic()) * 1_000), 0)
-            own = _Receive(consumer, max_messages, invisible_ms, left_ms)
+            own = _ReceiveCall(consumer, max_messages, invisible_ms, left_ms)
             promise: LoopPromise[list[MessageExt]] = LoopPromise(bridge)
             receive = self._resume_abandoned(own, promise)
             if receive is None:
@@ -277,8 +277,8 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
                 return found
 
     def _resume_abandoned(
-        self, own: _Receive, promise: LoopPromise[list[MessageExt]]
-    ) -> _Receive | None:
+        self, own: _ReceiveCall, promise: LoopPromise[list[MessageExt]]
+    ) -> _ReceiveCall | None:
         """Return a cancelled receive whose messages the promise gets, or None."""
         self._abandoned = [each for each in self._abandoned if not each.is_over]
         for index, each in enumerate(self._abandoned):

@@ -215,9 +215,9 @@ class AsyncTransaction:
         result: Outcome of the transaction; None while it is open.
     """
 
-    def __init__(self, begun: Transaction, call: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, threaded: Transaction, call: Callable[..., Awaitable[Any]]) -> None:
         """Wrap a threaded transaction; ``call`` runs a function in a thread."""
-        self._threaded = begun
+        self._threaded = threaded
         self._call = call
 
     @property

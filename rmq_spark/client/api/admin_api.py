@@ -149,13 +149,13 @@ class AdminApi:
 
     def forget_sink(self, address: str, sink: str) -> bool:
         """Remove a sink from one of our brokers; return whether the broker knew it."""
-        answer = self.requests.call(
+        response = self.requests.call(
             address,
             RequestCode.FORGET_SINK,
             ForgetSinkRequestHeader(sink),
             accepted=_FOUND_OR_NOT_FOUND,
         )
-        return answer.code == ResponseCode.SUCCESS
+        return response.code == ResponseCode.SUCCESS
 
     # ---- topics
 
@@ -303,9 +303,9 @@ class AdminApi:
 
     def broker_config(self, address: str) -> Mapping[str, str]:
         """Return a broker's settings."""
-        answer = self.requests.call(address, RequestCode.GET_BROKER_CONFIG)
-        response_header(address, RequestCode.GET_BROKER_CONFIG, answer)
-        lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
+        response = self.requests.call(address, RequestCode.GET_BROKER_CONFIG)
+        response_header(address, RequestCode.GET_BROKER_CONFIG, response)
+        lines = bytes(response.body).decode("utf-8", "replace").splitlines()
         pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
         return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -353,9 +353,9 @@ class StagingApi:
         code = RequestCode.STAGE_CHUNK
         command = build_request(code, header, sized_records)
 
-        def interpret(answer: RemotingCommand) -> bool:
-            check_response(address, code, answer)
-            is_committed: bool = response_header(address, code, answer).is_committed
+        def interpret(response: RemotingCommand) -> bool:
+            check_response(address, code, response)
+            is_committed: bool = response_header(address, code, response).is_committed
             return is_committed
 
         timeout_ms = self._requests.timeout_ms if timeout_ms is None else timeout_ms
@@ -374,8 +374,8 @@ class StagingApi:
         continues even if the caller stops waiting: repeating the request returns the outcome.
         """
         code, body = RequestCode.COMMIT_BATCH, CommitBatchRequestBody(attempts=tuple(attempts))
-        answer = self._requests.call(address, code, batch, body, timeout_ms=timeout_ms)
-        return response_body(address, CommittedBatch, answer)
+        response = self._requests.call(address, code, batch, body, timeout_ms=timeout_ms)
+        return response_body(address, CommittedBatch, response)
 
     def abort_batch(
         self,
@@ -391,10 +391,10 @@ class StagingApi:
     def last_batch(self, address: str, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""
         code, header = RequestCode.LAST_BATCH, LastBatchRequestHeader(sink)
-        answer = self._requests.call(address, code, header, accepted=_FOUND_OR_NOT_FOUND)
-        if answer.code != ResponseCode.SUCCESS:
+        response = self._requests.call(address, code, header, accepted=_FOUND_OR_NOT_FOUND)
+        if response.code != ResponseCode.SUCCESS:
             return None
-        return response_body(address, CommittedBatch, answer)
+        return response_body(address, CommittedBatch, response)
 
 
 # ---- NameServerApi: an operator's requests to name servers.
@@ -480,16 +480,16 @@ class NameServerApi:
         """
         if not self._servers.addresses:
             raise NoNameServer
-        answers: list[_Found] = []
+        responses: list[_Found] = []
         fault: ClientError | None = None
         for address in self._servers.addresses:
             try:
-                answers.append(call(address))
+                responses.append(call(address))
             except CONNECTION_FAULTS as error:  # noqa: PERF203  # the others are asked all the same
                 fault = error
         if fault is not None:
             raise fault
-        return answers
+        return responses
 
 
 _Body = TypeVar("_Body")
@@ -571,8 +571,8 @@ class AccessApi:
         self, body_type: type[_Body], address: str, code: int, header: Any
     ) -> _Body | None:
         """Return the body of the response; None if it is empty, because there is no such item."""
-        answer = self._requests.call(address, code, header)
-        return response_body(address, body_type, answer) if answer.body else None
+        response = self._requests.call(address, code, header)
+        return response_body(address, body_type, response) if response.body else None
 
 
 def _is_missing(error: NoPermission) -> bool:

@@ -160,16 +160,16 @@ class BrokerApi:
         With ``is_reply``, the broker first pushes the message to the client that waits for it.
         """
         command = build_send_request(header, body, is_reply=is_reply)
-        answer = self.connections.request(address, command, self._timeout(timeout_ms))
-        return send_result(address, command.code, answer, header, message_id)
+        response = self.connections.request(address, command, self._timeout(timeout_ms))
+        return send_result(address, command.code, response, header, message_id)
 
     def recall(
         self, address: str, header: RecallMessageRequestHeader, timeout_ms: int | None = None
     ) -> str:
         """Recall a message that waits for its time of delivery; return its id."""
         code = RequestCode.RECALL_MESSAGE
-        answer = self.requests.call(address, code, header, timeout_ms=timeout_ms)
-        found: RecallMessageResponseHeader = response_header(address, code, answer)
+        response = self.requests.call(address, code, header, timeout_ms=timeout_ms)
+        found: RecallMessageResponseHeader = response_header(address, code, response)
         return found.msg_id
 
     def send_async(
@@ -183,8 +183,8 @@ class BrokerApi:
         """Send a message, or a batch, and return a future of the result; see `send`."""
         command = build_send_request(header, body)
 
-        def interpret(answer: RemotingCommand) -> SendResult:
-            return send_result(address, command.code, answer, header, message_id)
+        def interpret(response: RemotingCommand) -> SendResult:
+            return send_result(address, command.code, response, header, message_id)
 
         timeout_ms = self._timeout(timeout_ms)
         return self.connections.request_async(
@@ -242,9 +242,9 @@ class BrokerApi:
         """
         command = build_request(RequestCode.APPEND_CHUNK, header, sized_records)
 
-        def interpret(answer: RemotingCommand) -> AppendResult:
-            check_response(address, RequestCode.APPEND_CHUNK, answer)
-            found = response_header(address, RequestCode.APPEND_CHUNK, answer)
+        def interpret(response: RemotingCommand) -> AppendResult:
+            check_response(address, RequestCode.APPEND_CHUNK, response)
+            found = response_header(address, RequestCode.APPEND_CHUNK, response)
             return AppendResult(found.queue_offset, found.message_count, found.store_timestamp)
 
         return self.connections.request_async(
@@ -265,8 +265,8 @@ class BrokerApi:
         ``timeout_ms`` is by default 10 s more than the broker may hold the request.
         """
         command, timeout_ms = self._pull_command(header, timeout_ms)
-        answer = self.connections.request(address, command, timeout_ms)
-        return pull_result(address, command.code, answer)
+        response = self.connections.request(address, command, timeout_ms)
+        return pull_result(address, command.code, response)
 
     def peek(
         self, address: str, group: str, queue: MessageQueue, queue_offset: int, count: int = 1
@@ -309,8 +309,8 @@ class BrokerApi:
             code = RequestCode.PULL_PLACES
         command, timeout_ms = self._pull_command(header, timeout_ms, code)
 
-        def interpret(answer: RemotingCommand) -> PullResult:
-            return pull_result(address, command.code, answer)
+        def interpret(response: RemotingCommand) -> PullResult:
+            return pull_result(address, command.code, response)
 
         return self.connections.request_async(
             address, command, timeout_ms, interpret, connection_only=proven_connection
@@ -359,10 +359,10 @@ class BrokerApi:
             queue.broker_name,
         )
         code = RequestCode.QUERY_CONSUMER_OFFSET
-        answer = self.requests.call(address, code, header, accepted=_NONE_STORED)
-        if answer.code != ResponseCode.SUCCESS:
+        response = self.requests.call(address, code, header, accepted=_NONE_STORED)
+        if response.code != ResponseCode.SUCCESS:
             return None
-        offset: int = response_header(address, code, answer).offset
+        offset: int = response_header(address, code, response).offset
         return None if offset < 0 else offset
 
     def update_consumer_offset(
@@ -372,14 +372,14 @@ class BrokerApi:
         queue: MessageQueue,
         commit_offset: int,
         *,
-        one_way: bool = False,
+        is_one_way: bool = False,
     ) -> None:
-        """Store a group's offset, forward or back; with ``one_way``, without a response."""
+        """Store a group's offset, forward or back; with ``is_one_way``, without a response."""
         header = UpdateConsumerOffsetRequestHeader(
             group, queue.topic, queue.queue_id, commit_offset, queue.broker_name
         )
         code = RequestCode.UPDATE_CONSUMER_OFFSET
-        if one_way:
+        if is_one_way:
             self.connections.send_one_way(address, build_request(code, header), self.timeout_ms)
         else:
             self.requests.call(address, code, header)
@@ -429,12 +429,12 @@ class BrokerApi:
     def consumer_ids(self, address: str, group: str) -> tuple[str, ...]:
         """Return the client ids of a group's members that are online."""
         code, header = RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(group)
-        answer = self.requests.call(address, code, header, accepted=_NO_MEMBERS)
-        if answer.code != ResponseCode.SUCCESS:
-            if any(words in (answer.remark or "") for words in _NO_GROUP):
+        response = self.requests.call(address, code, header, accepted=_NO_MEMBERS)
+        if response.code != ResponseCode.SUCCESS:
+            if any(words in (response.remark or "") for words in _NO_GROUP):
                 return ()
-            check_response(address, code, answer)
-        return response_body(address, GetConsumerListByGroupResponseBody, answer).consumer_id_list
+            check_response(address, code, response)
+        return response_body(address, GetConsumerListByGroupResponseBody, response).consumer_id_list
 
     def check_client_config(self, address: str, body: CheckClientRequestBody) -> None:
         """Raise an error unless a broker supports a filter and can parse its expression."""
@@ -447,7 +447,7 @@ class BrokerApi:
         command = build_request(RequestCode.POP_MESSAGE, header)
         timeout_ms = header.poll_time + HOLD_MARGIN_MS
         return self.connections.request_async(
-            address, command, timeout_ms, lambda answer: pop_result(address, answer)
+            address, command, timeout_ms, lambda response: pop_result(address, response)
         )
 
     def ack(self, address: str, header: AckMessageRequestHeader) -> None:
@@ -469,13 +469,15 @@ class BrokerApi:
     def change_invisible_time_async(
         self, address: str, header: ChangeInvisibleTimeRequestHeader
     ) -> ResponseFuture[ChangeInvisibleTimeResponseHeader]:
-        """Change when a popped message is visible again, without waiting for the answer."""
+        """Change when a popped message is visible again, without waiting for the response."""
         code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
         return self.connections.request_async(
             address,
             build_request(code, header),
             self.requests.timeout_ms,
-            lambda answer: response_header(address, code, check_response(address, code, answer)),
+            lambda response: response_header(
+                address, code, check_response(address, code, response)
+            ),
         )
 
     # ---- queue locks
@@ -488,8 +490,8 @@ class BrokerApi:
             consumer_group=group, client_id=client_id, mq_set=frozenset(queues)
         )
         code = RequestCode.LOCK_BATCH_MQ
-        answer = self.requests.call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
-        return response_body(address, LockBatchResponseBody, answer).lock_ok_mq_set
+        response = self.requests.call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
+        return response_body(address, LockBatchResponseBody, response).lock_ok_mq_set
 
     def unlock(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
@@ -546,20 +548,22 @@ def pull_result(address: str, request_code: int, response: RemotingCommand) -> P
     status = PullStatus(response.code)
     records: Buffer = response.body
     sizes: Any = None
-    places: Any = None
+    physical_offsets: Any = None
     if status is PullStatus.FOUND and request_code in _CHUNK_REQUESTS:
         try:
             if request_code == RequestCode.PULL_PLACES:
                 from rmq_spark.wire.chunk.record_locations import decode_located  # noqa: PLC0415  # brings numpy
 
-                places, sizes, records = decode_located(records)
+                physical_offsets, sizes, records = decode_located(records)
             else:
                 from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # not to send
 
                 sizes, records = decode_sized_chunk(records)
         except WireError as error:
             raise ProtocolError(address, str(error)) from error
-    if status is PullStatus.FOUND and not len(records if places is None else places):
+    if status is PullStatus.FOUND and not len(
+        records if physical_offsets is None else physical_offsets
+    ):
         raise ProtocolError(address, "the answer to a pull has status FOUND and no records")
     return PullResult(
         status,
@@ -569,7 +573,7 @@ def pull_result(address: str, request_code: int, response: RemotingCommand) -> P
         found.suggest_which_broker_id,
         records,
         sizes,
-        places,
+        physical_offsets,
     )
 
 

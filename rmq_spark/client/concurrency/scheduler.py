@@ -38,11 +38,11 @@ Action = Callable[[], object]
 class Task:
     """An action that runs once; it can be cancelled until it begins."""
 
-    __slots__ = ("_action", "due_s")
+    __slots__ = ("_action", "due_at")
 
-    def __init__(self, action: Action, due_s: float) -> None:
+    def __init__(self, action: Action, due_at: float) -> None:
         self._action: Action | None = action
-        self.due_s = due_s
+        self.due_at = due_at
 
     def cancel(self) -> None:
         """Cancel the action, unless it has begun."""
@@ -115,7 +115,7 @@ class ThreadScheduler(ForkAware):
             if self._is_stopped:
                 task.cancel()
                 return task
-            heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
+            heapq.heappush(self._tasks, (task.due_at, next(self._numbers), task))
             if self._idle and delay_ms > 0 and self._tasks[0][2] is task:
                 self._state.notify_all()  # the thread that waits for the due time must check again
             else:
@@ -189,13 +189,13 @@ class ThreadScheduler(ForkAware):
         """
         with self._lock:
             while not self._is_stopped:
-                wait_s = self._tasks[0][0] - time.monotonic() if self._tasks else None
-                if wait_s is not None and wait_s <= 0:
+                wait_seconds = self._tasks[0][0] - time.monotonic() if self._tasks else None
+                if wait_seconds is not None and wait_seconds <= 0:
                     task = heapq.heappop(self._tasks)[2]
                     if self._tasks:
                         self._wake_another()
                     return task
-                self._wait(None if self._has_leader else wait_s)
+                self._wait(None if self._has_leader else wait_seconds)
             return None
 
     def _wait(self, seconds: float | None) -> None:

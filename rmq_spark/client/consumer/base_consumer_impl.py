@@ -110,9 +110,12 @@ class BaseConsumerImpl(GroupLifecycle):
             self.message_at,
         )
         self._retry_executor = threads.retry_executor  # messages are sent back one by one
-        lanes, shared = self._retry_executor, settings.message_model is MessageModel.CLUSTERING
+        executor, is_clustering = (
+            self._retry_executor,
+            settings.message_model is MessageModel.CLUSTERING,
+        )
         self._dead_letter_queue = DeadLetterQueue(
-            self.group, self._brokers, lanes, is_clustering=shared
+            self.group, self._brokers, executor, is_clustering=is_clustering
         )
         self._service_scheduler = threads.service_scheduler
         rebalance_ms = settings.rebalance_interval_ms

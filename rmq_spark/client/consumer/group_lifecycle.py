@@ -58,10 +58,10 @@ class ServiceStateMachine:
     def compare_and_set(self, expected: ServiceState, new_state: ServiceState) -> bool:
         """Change to another state if the present one is ``expected``; return whether it was."""
         with self._state_lock:
-            is_so = self.state is expected
-            if is_so:
+            is_expected = self.state is expected
+            if is_expected:
                 self.state = new_state
-        return is_so
+        return is_expected
 
     def after_fork(self) -> None:
         """Become OF_THE_PARENT, if the consumer was started."""

@@ -415,9 +415,11 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
     def _after_fork(self) -> None:
         super()._after_fork()
-        is_mine = self.service_state is ServiceState.CREATE_JUST
+        is_not_started = self.service_state is ServiceState.CREATE_JUST
         self._assigned_queues = (
-            self._assigned_queues.copy_after_fork() if is_mine else AssignedQueues(monotonic_ms)
+            self._assigned_queues.copy_after_fork()
+            if is_not_started
+            else AssignedQueues(monotonic_ms)
         )
         self._request_cache = ConsumeRequestCache()
         self._tasks = {}
@@ -752,23 +754,23 @@ class LitePullTask(PullTask[AssignedQueue, LitePullConsumerImpl]):
     def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:
         return self._consumer.pull(self.assigned.queue, offset, callback, self.room_bytes)
 
-    def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int:
+    def _on_success(self, epoch: int, offset: int, result: DecodedPull) -> int:
         last_known = self.assigned.fingerprint  # of this epoch, in case of a seek meanwhile
-        next_offset = answer.next_begin_offset
-        if answer.status is PullStatus.OFFSET_ILLEGAL:
-            legal = last_known.legal_offset(self.assigned.queue, offset, answer)
+        next_offset = result.next_begin_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            legal = last_known.legal_offset(self.assigned.queue, offset, result)
             if legal is None:
                 return 0
             next_offset = legal
-        if not self.assigned.add_pulled(epoch, answer.messages, next_offset, answer.unreadable):
+        if not self.assigned.add_pulled(epoch, result.messages, next_offset, result.unreadable):
             return 0
         if next_offset < offset:
             self._consumer.move_offset_back(self.assigned.queue, next_offset)
-        last_known.observe(answer.messages)
-        for message in answer.unreadable:
+        last_known.observe(result.messages)
+        for message in result.unreadable:
             self._consumer.send_to_dlq(self.assigned, epoch, message)
-        if answer.messages:
-            self._consumer.deliver(ConsumeRequest(self.assigned, epoch, answer.messages))
+        if result.messages:
+            self._consumer.deliver(ConsumeRequest(self.assigned, epoch, result.messages))
         return 0
 
     def _may_continue(self) -> bool:

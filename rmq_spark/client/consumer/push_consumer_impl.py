@@ -87,7 +87,7 @@ def call_listener_directly(
     """Call a service's listener with a message; return the result and the time that it took."""
     from rmq_spark.wire.bodies.operators import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
 
-    began = time.monotonic()
+    started_at = time.monotonic()
     queue = replace(message.queue, broker_name=broker_name or message.queue.broker_name)
     request = PullRequest(queue, ProcessQueue(monotonic_ms), 0)
     if isinstance(service, ConsumeMessageOrderlyService):
@@ -98,7 +98,7 @@ def call_listener_directly(
     return ConsumeMessageDirectlyResult(
         order=service.is_orderly,
         consume_result=ConsumeResult.CR_SUCCESS if succeeded else ConsumeResult.CR_LATER,
-        spent_time_mills=int((time.monotonic() - began) * 1000),
+        spent_time_mills=int((time.monotonic() - started_at) * 1000),
     )
 
 
@@ -353,10 +353,10 @@ class PushConsumerImpl(BaseConsumerImpl):
         if not self._try_retire(request):
             return False
         with self._requests_lock:
-            is_mine = self._requests.get(request.queue) is request
-            if is_mine:
+            is_current = self._requests.get(request.queue) is request
+            if is_current:
                 del self._requests[request.queue]
-        if is_mine:
+        if is_current:
             self._offset_manager.release(request.queue, request.fingerprint)
             if self._needs_locks:
                 self._locks.unlock((request,))
@@ -549,10 +549,10 @@ class PushPullTask(PullTask[PullRequest, PushConsumerImpl]):
     def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:  # noqa: ARG002  # the request has it
         return self._consumer.pull(self._queue, callback, self.room_bytes)
 
-    def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int | None:
+    def _on_success(self, epoch: int, offset: int, result: DecodedPull) -> int | None:
         request, consumer = self._queue, self._consumer
-        if answer.status is PullStatus.OFFSET_ILLEGAL:
-            legal = request.fingerprint.legal_offset(request.queue, offset, answer)
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            legal = request.fingerprint.legal_offset(request.queue, offset, result)
             if legal is None:
                 return 0
             # This waits for brokers, which the thread that reads responses must not do.
@@ -561,15 +561,15 @@ class PushPullTask(PullTask[PullRequest, PushConsumerImpl]):
         with self._mutex:  # `restart` comes before, and the answer is stale, or continues after it
             # In this order: with an empty process queue, the next offset counts as consumed.
             if epoch != request.epoch or not request.process_queue.put_messages(
-                answer.messages, answer.unreadable
+                result.messages, result.unreadable
             ):
                 return 0
-            request.next_offset = answer.next_begin_offset
-        request.fingerprint.observe(answer.messages)
-        for message in answer.unreadable:
+            request.next_offset = result.next_begin_offset
+        request.fingerprint.observe(result.messages)
+        for message in result.unreadable:
             consumer.send_to_dlq(request, message)
-        if answer.messages:
-            consumer.consume(request, answer.messages)
+        if result.messages:
+            consumer.consume(request, result.messages)
             return self._pull_interval_ms
         consumer.correct_tags_offset(request)
         return 0

@@ -132,8 +132,8 @@ class _WaitingChecks:
             key = connection.address, header.transaction_id or header.tran_state_table_offset
             earlier = self._waiting.get(key)
             bytes_left = self._bytes - (0 if earlier is None else len(earlier[1].body))
-            has_place = earlier is not None or len(self._waiting) < WAITING_CHECKS_MAX
-            if has_place and bytes_left + len(request.body) <= WAITING_CHECKS_BYTES_MAX:
+            has_room = earlier is not None or len(self._waiting) < WAITING_CHECKS_MAX
+            if has_room and bytes_left + len(request.body) <= WAITING_CHECKS_BYTES_MAX:
                 self._waiting[key] = connection, request, header
                 self._bytes = bytes_left + len(request.body)
                 return False
@@ -333,18 +333,20 @@ class ClientRequestProcessor(ForkAware):
         try:
             body = handler(connection.address, request, header)
             data = b"" if body is None else encode_body(body)
-            answer = request.respond(ResponseCode.SUCCESS, body=data)
+            response = request.respond(ResponseCode.SUCCESS, body=data)
         except UnknownMember as error:
             _log.info("%s: request %d: %s", connection.address, request.code, error)
-            answer = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
+            response = request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         except BaseException as error:  # noqa: BLE001  # any error is answered, a listener's sys.exit too
             _log.exception("%s: request %d failed", connection.address, request.code)
-            answer = request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            response = request.respond(
+                ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
+            )
         finally:
             release()
         if not request.is_one_way:
             try:
-                connection.send(answer)
+                connection.send(response)
             except ClientError as error:
                 _log.info("%s: request %d: %s", connection.address, request.code, error)
 

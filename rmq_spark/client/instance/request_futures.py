@@ -148,7 +148,7 @@ class RequestFutureHolder(ForkAware):
         request.deadline = time.monotonic() + left_ms / 1000
         with self._lock:
             self._requests[request.correlation_id] = request
-            if self._timer is None or request.deadline < self._timer.due_s:
+            if self._timer is None or request.deadline < self._timer.due_at:
                 self._set_timer(left_ms)
         return request
 
@@ -165,8 +165,8 @@ class RequestFutureHolder(ForkAware):
                 del self._requests[each.correlation_id]
             self._timer = None
             if self._requests:
-                soonest = min(each.deadline for each in self._requests.values())
-                self._set_timer(int((soonest - now) * 1000) + 1)
+                next_deadline = min(each.deadline for each in self._requests.values())
+                self._set_timer(int((next_deadline - now) * 1000) + 1)
         for each in expired:
             _fail(each, each.timeout_error())
 

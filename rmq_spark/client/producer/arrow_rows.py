@@ -261,8 +261,8 @@ def _is_text_or_bytes(kind: pa.DataType) -> bool:
         return _is_text_or_bytes(kind.value_type)
     is_view = (of.is_binary_view, of.is_string_view) if _HAS_VIEWS else ()
     return any(
-        is_it(kind)
-        for is_it in (
+        has_type(kind)
+        for has_type in (
             of.is_binary,
             of.is_string,
             of.is_large_binary,

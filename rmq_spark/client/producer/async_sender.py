@@ -74,14 +74,14 @@ class SendPermits:
 
     def _wait(self, size: int, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        place = threading.Condition(self._mutex)
-        self._wait_queue.append(place)
+        condition = threading.Condition(self._mutex)
+        self._wait_queue.append(condition)
         try:
             return wait_for(
-                place, lambda: self._wait_queue[0] is place and self._fits(size), deadline
+                condition, lambda: self._wait_queue[0] is condition and self._fits(size), deadline
             )
         finally:
-            self._wait_queue.remove(place)
+            self._wait_queue.remove(condition)
             self._wake_first()  # there may be room for it as well
 
     def release(self, future: object) -> None:

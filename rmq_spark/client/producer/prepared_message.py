@@ -157,8 +157,8 @@ class UniqueIdGenerator:
 def month_start_ms(now_ms: int) -> int:
     """Return when the month of ``now_ms`` began, in the local time zone, as Java does."""
     local = datetime.fromtimestamp(now_ms / 1000).astimezone()
-    began = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-    return int(began.astimezone().timestamp() * 1000)
+    month_start = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    return int(month_start.astimezone().timestamp() * 1000)
 
 
 class PreparedMessage(NamedTuple):
@@ -363,10 +363,10 @@ _BULK_SETTINGS: Final = ("queue", "in_flight", "chunk_bytes", "timeout_ms")
 
 def check_member(member: object) -> None:
     """Raise an error if a member cannot answer brokers' transaction checks."""
-    answers = callable(getattr(member, "check_transaction_state", None)) and not isinstance(
-        member, type
-    )
-    if member is not None and not answers:
+    checks_transactions = callable(
+        getattr(member, "check_transaction_state", None)
+    ) and not isinstance(member, type)
+    if member is not None and not checks_transactions:
         raise wrong_kind(
             "member", "an object with check_transaction_state", excerpt(member), "None"
         )

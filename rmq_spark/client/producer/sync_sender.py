@@ -211,10 +211,12 @@ class SyncSender:
             self._instance.refresh_routes_soon()
             return
         known = {queue.broker_name for queue in self._sender.publish_queues(topic)}
-        has_another = isinstance(error, CONNECTION_FAULTS) and known - {attempt.queue.broker_name}
+        has_other_broker = isinstance(error, CONNECTION_FAULTS) and known - {
+            attempt.queue.broker_name
+        }
         seconds = (
             0
-            if has_another
+            if has_other_broker
             else (attempt.deadline - time.monotonic()) / (attempt.attempts_left + 1)
         )
         self._instance.routes.refresh_within(topic, max(seconds, 0))

@@ -121,7 +121,7 @@ class QueueSelector:
         """
         turn = self.next_turn() if turn is None else turn
         first: MessageQueue | None = None
-        soonest = 0.0
+        first_available_at = 0.0
         for step in range(len(queues)):
             queue = queues[(turn + step) % len(queues)]
             if queue.broker_name == failed_broker:
@@ -129,8 +129,8 @@ class QueueSelector:
             if self.is_available(queue.broker_name):
                 return queue
             available_at = self._available_at.get(queue.broker_name, 0.0)
-            if first is None or available_at < soonest:
-                first, soonest = queue, available_at
+            if first is None or available_at < first_available_at:
+                first, first_available_at = queue, available_at
         return first or queues[turn % len(queues)]
 
     def record_latency(self, broker_name: str, latency_ms: float) -> None:

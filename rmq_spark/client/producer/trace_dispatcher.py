@@ -187,8 +187,8 @@ class TraceDispatcher(ForkAware):
     def _drop(self, count: int, why: str) -> None:
         with self._mutex:
             self.dropped_count += count
-        reaction = "dropping them; sends and consumers are not affected"
-        self._failure_log.record_failure(self._what, why, time.monotonic(), reaction)
+        action = "dropping them; sends and consumers are not affected"
+        self._failure_log.record_failure(self._what, why, time.monotonic(), action)
 
     # ---- what is recorded
 
@@ -261,7 +261,9 @@ class TraceDispatcher(ForkAware):
         self.append(traces)
         return traces
 
-    def record_after(self, began: Sequence[MessageTrace], status: ConsumeReturnType) -> None:
+    def record_after(
+        self, before_traces: Sequence[MessageTrace], status: ConsumeReturnType
+    ) -> None:
         """Record how the processing of messages ended."""
         ended_ms = now_ms()
         self.append(
@@ -273,11 +275,11 @@ class TraceDispatcher(ForkAware):
                 message_id=each.message_id,
                 keys=each.keys,
                 request_id=each.request_id,
-                cost_ms=max(ended_ms - each.timestamp_ms, 0) // len(began),
+                cost_ms=max(ended_ms - each.timestamp_ms, 0) // len(before_traces),
                 is_success=status is ConsumeReturnType.SUCCESS,
                 return_type=status,
             )
-            for each in began
+            for each in before_traces
         )
 
     def record_poll(self, messages: Sequence[MessageExt]) -> None:
@@ -292,14 +294,14 @@ class TraceDispatcher(ForkAware):
         """Return a listener that calls the given one, and records its calls."""
 
         def listen(messages: list[MessageExt], context: _Context) -> _Status | None:
-            began = self.record_before(messages)
+            before_traces = self.record_before(messages)
             status = ConsumeReturnType.EXCEPTION
             try:
                 returned = listener(messages, context)
                 is_success = returned is None or returned is success
                 status = ConsumeReturnType.SUCCESS if is_success else ConsumeReturnType.FAILED
             finally:
-                self.record_after(began, status)
+                self.record_after(before_traces, status)
             return returned
 
         return listen

@@ -65,13 +65,13 @@ CHUNK_MESSAGES: Final = 100_000
 FIRST_MESSAGES: Final = 32
 """Messages that a RocketMQ broker returns per pull with its default settings."""
 
-FULL_ANSWERS_MAX: Final = 256
+FULL_RESPONSES_MAX: Final = 256
 FAULTS_MAX: Final = 3
 WAIT_MS: Final = 5_000
 _ALL: Final = "*"
 _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
-_ANSWER_MARGIN_SECONDS: Final = 2.0
+_RESPONSE_MARGIN_SECONDS: Final = 2.0
 
 
 class RawChunk(NamedTuple):
@@ -268,13 +268,13 @@ class BulkPull(ForkAware):
         if is_chunk and self._local_files is not None:
             log = self._local_files.find_log(self._api.connections, self._address)
         connection = None if log is None else log.connection
-        answer = self._api.pull_async(
+        response = self._api.pull_async(
             self._address, header, timeout_ms, is_chunk=is_chunk, proven_connection=connection
         )
-        return _PendingPull(start, end, answer, log)
+        return _PendingPull(start, end, response, log)
 
     def _await_result(self, pull: _PendingPull) -> PullResult:
-        seconds = (self._rules.timeout_ms + self._rules.wait_ms) / 1000 + _ANSWER_MARGIN_SECONDS
+        seconds = (self._rules.timeout_ms + self._rules.wait_ms) / 1000 + _RESPONSE_MARGIN_SECONDS
         try:
             return pull.response.result(seconds)
         except FutureTimeout as error:
@@ -303,11 +303,11 @@ class BulkPull(ForkAware):
             why = f"a pull at offset {pull.start} of {self._queue} resumes at {next_offset}"
             raise ProtocolError(self._address, why)
         decoded = None
-        if result.places is not None:
+        if result.physical_offsets is not None:
             decoded = self._read_log_files(pull, result)
             if decoded is None:
                 return None
-            result = result._replace(records=decoded.data.data, places=None)
+            result = result._replace(records=decoded.data.data, physical_offsets=None)
         if not self._is_filtered and result.pull_status is PullStatus.FOUND:
             self._adapt_pull_size(next_offset - pull.start, pull, result)
         self._next_offset = min(next_offset, self._end)
@@ -326,7 +326,7 @@ class BulkPull(ForkAware):
         """Return the records at the positions in a response; if that fails, stop reading files."""
         found = None
         if pull.log is not None:
-            queue_offsets, at = range(pull.start, result.next_begin_offset), result.places
+            queue_offsets, at = range(pull.start, result.next_begin_offset), result.physical_offsets
             found = pull.log.files.read_records(self._queue, at, result.sizes, queue_offsets)
         if found is None:
             if self._local_files is not None:
@@ -346,7 +346,7 @@ class BulkPull(ForkAware):
         if received_count < wanted:
             self._full_count = 0
             is_repeated = received_count == self._last_short_count
-            slower = min(2 * self._growth_threshold, FULL_ANSWERS_MAX)
+            slower = min(2 * self._growth_threshold, FULL_RESPONSES_MAX)
             self._growth_threshold = slower if is_repeated else 1
             self._last_short_count = self._messages_per_pull = max(received_count, 1)
         elif (
@@ -373,9 +373,9 @@ class BulkPull(ForkAware):
         if result.pull_status is PullStatus.NO_NEW_MSG:
             raise self._offset_moved(pull.start, result)
         self._requested_end = pull.end
-        answered: Future[PullResult] = Future()
-        answered.set_result(result)
-        self._pending_pulls.append(held._replace(response=answered))
+        response: Future[PullResult] = Future()
+        response.set_result(result)
+        self._pending_pulls.append(held._replace(response=response))
 
     def _truncate_at_end(self, result: PullResult) -> tuple[Buffer, Any]:
         """Return the records up to the last one before the end; a filter may have led past it.
@@ -458,8 +458,10 @@ def _decode_chunk(
             is_possible = at <= message.queue_offset < chunk.next_offset
             offset = message.queue_offset if is_possible else at
             is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # its records state another place
-            place = message.queue if is_light else queue
-            found = replace(message, topic=place.topic, queue=place, queue_offset=offset)
+            message_queue = message.queue if is_light else queue
+            found = replace(
+                message, topic=message_queue.topic, queue=message_queue, queue_offset=offset
+            )
         yield found
         at = found.queue_offset + 1
 
@@ -469,8 +471,8 @@ def _undecodable_message(
 ) -> MessageExt:
     """Return a message for the record at which a chunk's decoding ended."""
     records = bytes(chunk.records)
-    places, _ = record_positions(records)
-    rest = records[sum(places[-1]) if places else 0 :]
+    positions, _ = record_positions(records)
+    rest = records[sum(positions[-1]) if positions else 0 :]
     offset = at
     if len(rest) >= layout.RECORD_BYTES_MIN:
         stated = read_queue_offset(rest, 0)

@@ -108,12 +108,12 @@ class LogDirectory:
 class LogFiles:
     """The files of a log, in a directory that holds a proof."""
 
-    def __init__(self, directory: LogDirectory, place: LogLocation, proof: bytes) -> None:
+    def __init__(self, directory: LogDirectory, location: LogLocation, proof: bytes) -> None:
         self._directory = directory
-        self._place = place
+        self._location = location
         self._proof = proof
         self._owner = self._verify_proof()
-        self._log = directory.open_subdirectory(place.log_name, self._owner)
+        self._log = directory.open_subdirectory(location.log_name, self._owner)
 
     def read_records(
         self,
@@ -133,7 +133,7 @@ class LogFiles:
             return None
         data = np.empty(int(ends[-1]), np.uint8)
         try:
-            for rows in _contiguous_runs(positions, lengths, self._place.file_bytes):
+            for rows in _contiguous_runs(positions, lengths, self._location.file_bytes):
                 start, end = int(ends[rows.start] - lengths[rows.start]), int(ends[rows.stop - 1])
                 self._read(int(positions[rows.start]), data.data[start:end])
             records = RecordChunk(data.data, lengths)
@@ -149,15 +149,15 @@ class LogFiles:
     def _read(self, log_position: int, buffer: memoryview) -> None:
         if log_position < 0:
             raise OSError(f"no log has a position {log_position}")
-        position = log_position % self._place.file_bytes
+        position = log_position % self._location.file_bytes
         name = f"{log_position - position:0{layout.FILE_NAME_DIGITS}d}"
         self._log.read(name, position, buffer)
 
     def _verify_proof(self) -> int:
         """Return the user whose broker has written the proof; raise OSError if it is not there."""
-        found, owner = self._directory.read_proof(self._place.proof_name)
+        found, owner = self._directory.read_proof(self._location.proof_name)
         if found != self._proof:
-            raise OSError(f"{self._place.proof_name} is not the proof that was asked for")
+            raise OSError(f"{self._location.proof_name} is not the proof that was asked for")
         return owner
 
 
@@ -261,17 +261,17 @@ class LocalLogFinder:
             raise _LogFilesUnavailable(f"{sys.platform} lacks the system calls for it")
         nonce = os.urandom(NONCE_BYTES).hex()
         try:
-            place = connections.log_place(connection, nonce)
+            location = connections.query_log_location(connection, nonce)
         except RequestTimeout as error:
             raise _LogFilesUnavailable("it does not answer the request for a proof") from error
-        if place is None:
+        if location is None:
             raise _LogFilesUnavailable("it writes no proof (its log says why)")
         proof = proof_content(nonce, broker, client, machine_identity())
         try:
-            files = LogFiles(self._open_directory(place.directory), place, proof)
+            files = LogFiles(self._open_directory(location.directory), location, proof)
         except (OSError, ValueError) as error:
             raise _LogFilesUnavailable(
-                f"the store {place.directory} is not its own here, or not readable ({error})"
+                f"the store {location.directory} is not its own here, or not readable ({error})"
             ) from error
         if connection.endpoints != ends:
             # After the connection has ended, another broker may get one with the same endpoints.

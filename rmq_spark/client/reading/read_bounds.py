@@ -115,7 +115,7 @@ def _offset_at_time(instance: ClientInstance, available: ReadRange, timestamp_ms
     """Return the offset of the first message stored at a time or later; the end if there is none.
 
     RocketMQ's releases differ where times are equal, or where the time is later than the last
-    message's. So the search only begins at the broker's answer.
+    message's. So the search only begins at the broker's response.
     """
     api, queue = instance.api, available.queue
     try:

@@ -111,12 +111,12 @@ def merge_chunks(chunks: Iterable[RawChunk]) -> Iterator[RawChunk]:
     waiting: list[RawChunk] = []
     size = 0
     try:
-        for answer in chunks:
-            if waiting and len(answer.records) >= BATCH_BYTES_MIN:
+        for chunk in chunks:
+            if waiting and len(chunk.records) >= BATCH_BYTES_MIN:
                 yield _concatenate(waiting)
                 waiting, size = [], 0
-            waiting.append(answer)
-            size += len(answer.records)
+            waiting.append(chunk)
+            size += len(chunk.records)
             if size >= BATCH_BYTES_MIN:
                 yield _concatenate(waiting)
                 waiting, size = [], 0
@@ -150,8 +150,8 @@ def _offset_after(readable: RecordChunk, at: int, chunk: RawChunk, *, is_filtere
 
 def _read_field(chunk: RawChunk, readable: RecordChunk, start: int, end: int) -> int | None:
     """Return the number between two positions of the record that follows the readable ones."""
-    place = int(readable.ends[-1]) if len(readable) else 0
-    found = bytes(chunk.records[place + start : place + end])
+    base = int(readable.ends[-1]) if len(readable) else 0
+    found = bytes(chunk.records[base + start : base + end])
     return int.from_bytes(found, "big", signed=True) if len(found) == end - start else None
 
 

@@ -311,13 +311,13 @@ class RemotingConnection:
             ConnectionClosed: The stream ended first.
             ProtocolError: The received bytes are not a response.
         """
-        answer: ResponseFuture[RemotingCommand] = self.request_async(command, timeout_ms)
+        future: ResponseFuture[RemotingCommand] = self.request_async(command, timeout_ms)
         try:
-            return answer.result(max(answer.deadline - self.clock(), 0))
+            return future.result(max(future.deadline - self.clock(), 0))
         except FutureTimeout:
-            self._expire(answer)
+            self._expire(future)
         try:
-            return answer.result(TICK_SECONDS)  # it was discarded, or is being answered right now
+            return future.result(TICK_SECONDS)  # it was discarded, or is being answered right now
         except FutureTimeout as error:  # the reader is blocked, as in a log handler
             raise RequestTimeout(self.address, command.code, timeout_ms) from error
 
@@ -334,11 +334,11 @@ class RemotingConnection:
         If ``interpret`` raises an error, the future fails with it. Callbacks of the future run in
         the reading thread: they must not wait for this connection.
         """
-        answer: ResponseFuture[Any] = ResponseFuture(
+        future: ResponseFuture[Any] = ResponseFuture(
             self, command.code, timeout_ms, self.clock(), interpret
         )
-        self.submit(answer, command, may_batch=may_batch)
-        return answer
+        self.submit(future, command, may_batch=may_batch)
+        return future
 
     def submit(
         self, pending: PendingRequest, command: RemotingCommand, *, may_batch: bool = False
@@ -510,18 +510,20 @@ class RemotingConnection:
     def _handle_request(self, command: RemotingCommand) -> None:
         try:
             if self._on_request is None:
-                answer: RemotingCommand | None = command.respond(
+                response: RemotingCommand | None = command.respond(
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                     f" request type {command.code} not supported",
                 )
             else:
-                answer = self._on_request(self, command)
-        except Exception as error:  # noqa: BLE001  # the broker gets an answer in any case
+                response = self._on_request(self, command)
+        except Exception as error:  # noqa: BLE001  # the broker gets a response in any case
             _log.exception("%s: request %d of the broker failed", self.address, command.code)
-            answer = command.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if answer is not None and not command.is_one_way:
-            with suppress(ClientError):  # the broker has gone, and needs no answer
-                self.send(answer)
+            response = command.respond(
+                ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
+            )
+        if response is not None and not command.is_one_way:
+            with suppress(ClientError):  # the broker has gone, and needs no response
+                self.send(response)
 
     # ---- closing
 

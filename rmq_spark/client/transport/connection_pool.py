@@ -227,7 +227,7 @@ class ConnectionPool(ForkAware, ABC):
         self._finish_connection((address, False), future, entry)
 
     def _open_broker_connection(self, address: str, future: Future[NegotiatedConnection]) -> None:
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             connection = self.get_or_connect(address, is_broker=False).connection
             entry: NegotiatedConnection | Exception = NegotiatedConnection(
@@ -241,7 +241,7 @@ class ConnectionPool(ForkAware, ABC):
             with self._lock:
                 if self._connections.get(address) == NegotiatedConnection(connection):
                     self._connections[address] = entry
-        elif ended - began >= SLOW_SECONDS:
+        elif ended - started_at >= SLOW_SECONDS:
             self._silent[address] = ended + RECONNECT_SECONDS
         self._finish_connection((address, True), future, entry)
         if self._on_ready is not None and isinstance(entry, NegotiatedConnection):

@@ -32,7 +32,7 @@ UNSOLICITED_MAX: Final = 64
 
 _EXPIRED_MAX: Final = 10_000
 _OPAQUE_MAX: Final = 0x7FFFFFFF
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 _Outcome = TypeVar("_Outcome")
 
 
@@ -108,7 +108,7 @@ def _future_condition() -> Any:
     return threading.Condition()  # the threads are gevent's, or simulated
 
 
-class ForkSafeFuture(Future[_Answer]):
+class ForkSafeFuture(Future[_Result]):
     """A future of the process that made it; in a forked child it raises an error at once."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class ForkSafeFuture(Future[_Answer]):
         self._condition = _future_condition()
         self._process_id = os.getpid()
 
-    def result(self, timeout: float | None = None) -> _Answer:
+    def result(self, timeout: float | None = None) -> _Result:
         """Return the result, or raise the error, waiting up to ``timeout`` seconds."""
         return self._wait_in_slices(timeout, super().result)
 
@@ -160,7 +160,7 @@ class ResponseSource(Protocol):
         """Read until the response arrives, if necessary; return the seconds left to wait."""
 
 
-class ResponseFuture(ForkSafeFuture[_Answer], PendingRequest):
+class ResponseFuture(ForkSafeFuture[_Result], PendingRequest):
     """A future whose waiting thread reads from the connection, if no other thread does."""
 
     def __init__(
@@ -169,7 +169,7 @@ class ResponseFuture(ForkSafeFuture[_Answer], PendingRequest):
         request_code: int,
         timeout_ms: int,
         started_at: float,
-        interpret: Callable[[RemotingCommand], _Answer],
+        interpret: Callable[[RemotingCommand], _Result],
     ) -> None:
         ForkSafeFuture.__init__(self)
         PendingRequest.__init__(self, request_code, timeout_ms, started_at)

@@ -187,7 +187,7 @@ class RemotingClient(ConnectionPool):
         """Return the features agreed with a broker, connecting if necessary."""
         return self.get_or_connect(address).agreement or Agreement()
 
-    def log_place(self, connection: RemotingConnection, nonce: str) -> LogLocation | None:
+    def query_log_location(self, connection: RemotingConnection, nonce: str) -> LogLocation | None:
         """Ask a broker to write a proof with a nonce; return where its files are, or None."""
         header = self._query_extensions(connection, nonce)
         return None if header is None else header.log_location
@@ -271,11 +271,11 @@ class RemotingClient(ConnectionPool):
         """Return a broker's response about its extensions; None if it refuses."""
         request_header = ExtensionsHeader.of(self._extensions)._replace(nonce=nonce)
         question = self._sign(connection, build_request(RequestCode.EXTENSIONS, request_header))
-        answer = connection.request(question, self._negotiation_timeout_ms)
-        if answer.code != ResponseCode.SUCCESS:
+        response = connection.request(question, self._negotiation_timeout_ms)
+        if response.code != ResponseCode.SUCCESS:
             return None
         header: ExtensionsHeader = response_header(
-            connection.address, RequestCode.EXTENSIONS, answer
+            connection.address, RequestCode.EXTENSIONS, response
         )
         return header
 
@@ -372,10 +372,10 @@ class TypedRequests:
     ) -> RemotingCommand:
         """Make a request and return the response."""
         command = build_request(code, header, body)
-        answer = self.request(
+        response = self.request(
             address, command, self.timeout_ms if timeout_ms is None else timeout_ms
         )
-        return check_response(address, code, answer, accepted)
+        return check_response(address, code, response, accepted)
 
     def header(self, address: str, code: int, header: Any = None) -> Any:
         """Make a request and return the typed header of the response."""
@@ -390,5 +390,5 @@ class TypedRequests:
         timeout_ms: int | None = None,
     ) -> _Body:
         """Make a request and return the JSON body of the response."""
-        answer = self.call(address, code, header, timeout_ms=timeout_ms)
-        return response_body(address, body_type, answer)
+        response = self.call(address, code, header, timeout_ms=timeout_ms)
+        return response_body(address, body_type, response)

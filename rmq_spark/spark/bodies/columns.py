@@ -151,18 +151,18 @@ def _body_fields(body: BodyOptions) -> list[StructField]:
         found = [StructField(body.column, body.schema)]
     else:
         found = body.schema.fields
-    taken = {name.lower() for name in DDL_TYPES}
+    reserved = {name.lower() for name in DDL_TYPES}
     if body.column is None or body.column == BODY:
-        taken -= {BODY} if body.column or body.format is BodyFormat.TEXT else set()
-    clash = [field.name for field in found if field.name.lower() in taken]
-    if body.column and body.column.lower() in taken:
+        reserved -= {BODY} if body.column or body.format is BodyFormat.TEXT else set()
+    clashes = [field.name for field in found if field.name.lower() in reserved]
+    if body.column and body.column.lower() in reserved:
         raise OptionError(
             "bodyColumn", f"messages have a column {body.column}. Choose another name"
         )
-    if clash:
+    if clashes:
         raise OptionError(
             "bodySchema",
-            f"messages have columns {', '.join(clash)}, too. Name one column for the whole body "
+            f"messages have columns {', '.join(clashes)}, too. Name one column for the whole body "
             "in option bodyColumn, for example bodyColumn=value",
         )
     return found

@@ -157,9 +157,9 @@ class BodyColumns:
     def __init__(self, schema: pa.Schema, body: BodyOptions, bad_records: BadRecordHandler) -> None:
         fields = [field for field in schema if is_body_column(field.name, body)]
         own = [field for field in schema if not is_body_column(field.name, body)]
-        place = [field for field in _POSITION_FIELDS if field.name not in schema.names]
+        position_fields = [field for field in _POSITION_FIELDS if field.name not in schema.names]
         raw = [] if any(field.name == BODY for field in own) else [pa.field(BODY, pa.binary())]
-        self.raw_schema: pa.Schema = pa.schema([*own, *place, *raw])
+        self.raw_schema: pa.Schema = pa.schema([*own, *position_fields, *raw])
         self._schema = schema
         self._bad_records = bad_records
         self._names = [field.name for field in fields]
@@ -229,10 +229,10 @@ class BodyColumns:
         own: dict[int, BodyFault] = {}
         decoded = self._decode(bodies.drop_null(), 0, own)
         faults.update({first + rows[at].as_py(): fault for at, fault in own.items()})
-        places: list[Any] = [None] * len(bodies)
+        indices: list[Any] = [None] * len(bodies)
         for at, row in enumerate(rows.to_pylist()):
-            places[row] = at
-        return decoded.take(pa.array(places, pa.int64()))
+            indices[row] = at
+        return decoded.take(pa.array(indices, pa.int64()))
 
 
 def _bad_records(
@@ -242,16 +242,16 @@ def _bad_records(
     faults: Mapping[int, BodyFault],
 ) -> Iterator[BadRecord]:
     is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # its records state others
-    places: dict[tuple[int, int], tuple[RecordChunk, int]] = {}
+    chunk_rows: dict[tuple[int, int], tuple[RecordChunk, int]] = {}
     for chunk in records:
         offsets = chunk.head["queue_offset"].tolist()
         ids = [queue.queue_id] * len(offsets) if is_light else chunk.head["queue_id"].tolist()
-        places.update(
-            (place, (chunk, row)) for row, place in enumerate(zip(ids, offsets, strict=True))
+        chunk_rows.update(
+            (position, (chunk, row)) for row, position in enumerate(zip(ids, offsets, strict=True))
         )
     for row in sorted(faults):
         queue_id, at = (batch.column(field.name)[row].as_py() for field in _POSITION_FIELDS)
-        chunk, number = places[queue_id, at]
+        chunk, number = chunk_rows[queue_id, at]
         its_queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         yield BadRecord(its_queue, at, faults[row], chunk.record(number))
 

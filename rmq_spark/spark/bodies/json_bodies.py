@@ -137,7 +137,7 @@ class JsonBodies:
                 object_pairs_hook=ObjectFields,
                 parse_int=_JsonInteger,
                 parse_float=_JsonFloat,
-                parse_constant=_reject_constant,
+                parse_constant=_refuse_constant,
             )
             return self._builder(value, None)
         except UnicodeDecodeError as error:
@@ -181,7 +181,7 @@ class ObjectFields(dict[str, Any]):
         return duplicates(name for name, _ in self._pairs)
 
 
-def _reject_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise BodyFault("", "a number of JSON", name)
 
 

@@ -75,7 +75,7 @@ class RegistryBodies:
                 rows_of.setdefault(self._header(body), []).append(row)
             except BodyFault as fault:  # noqa: PERF203  # each body has its own
                 faults[row] = fault
-        places: list[int | None] = [None] * len(bodies)
+        indices: list[int | None] = [None] * len(bodies)
         parts = [pa.array([], self._kind)]
         count = 0
         for header, rows in rows_of.items():
@@ -89,9 +89,9 @@ class RegistryBodies:
             faults |= {rows[at]: fault for at, fault in own.items()}
             parts.append(found)
             for at, row in enumerate(rows, count):
-                places[row] = at
+                indices[row] = at
             count += len(rows)
-        return pa.concat_arrays(parts).take(pa.array(places, pa.int64())), faults
+        return pa.concat_arrays(parts).take(pa.array(indices, pa.int64())), faults
 
     def _header(self, body: bytes) -> bytes:
         """Return the header of a body, which identifies the schema of the rest."""

@@ -3,7 +3,7 @@
     connect    to all brokers at the same time: one that is down costs one attempt,
                however many queues it has
     send       all requests at once
-    retry      required requests without an answer, until `retry_timeout_ms` have passed
+    retry      required requests without a response, until `retry_timeout_ms` have passed
 
 A broker that does not answer is logged once, and once more when it has recovered. Callers pass the
 request, and the value to assume where a queue is gone.
@@ -160,9 +160,9 @@ class BrokerFanOut:
         unknown_value: Any,
         required: Container[_Key] | None = None,
     ) -> dict[_Key, Any]:
-        """Return the answers by key; for keys that are not required, only immediate answers.
+        """Return the responses by key; for keys that are not required, only immediate answers.
 
-        ``request`` sends the request to the broker at an address; ``unknown_value`` is the answer
+        ``request`` sends the request to the broker at an address; ``unknown_value`` is the response
         for a queue that its broker no longer has. All keys are ``required`` by default, and also if
         no broker answers.
         """
@@ -215,9 +215,9 @@ class BrokerFanOut:
                 pending += [(name, key, request(address, key)) for key in by_broker[name]]
             except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the other brokers are still asked
                 faults[name] = error
-        for name, key, answer in pending:
+        for name, key, response in pending:
             try:
-                results[key] = answer.result()
+                results[key] = response.result()
             except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the same
                 faults.setdefault(name, error)
             except BrokerRefused as error:
@@ -328,8 +328,8 @@ class BrokerFanOut:
             if fault is None:
                 self._failure_log.record_success(what, now)
                 continue
-            reaction = "retrying" if name in awaited else "continuing without it"
-            has_new_failure |= self._failure_log.record_failure(what, fault, now, reaction)
+            action = "retrying" if name in awaited else "continuing without it"
+            has_new_failure |= self._failure_log.record_failure(what, fault, now, action)
         return has_new_failure
 
     def _timeout_error(self, faults: _Faults, *, has_others: bool) -> BrokersAway | BrokersGone:

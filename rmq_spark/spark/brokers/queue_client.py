@@ -89,11 +89,11 @@ class HeldPulls:
                 self._ensure_pull(queue, offset, left)
             if len(self._pulls) < len(ends):  # a broker is away, or has just come back
                 left = min(left, _UNAVAILABLE_PAUSE_SECONDS)
-            answers = [held.response for held in self._pulls.values()]
-            if not answers:
+            responses = [held.response for held in self._pulls.values()]
+            if not responses:
                 time.sleep(left)
                 continue
-            wait_for_futures(answers, left, FIRST_COMPLETED)
+            wait_for_futures(responses, left, FIRST_COMPLETED)
             if any(_has_messages(held.response) for held in self._pulls.values()):
                 return True
         return False
@@ -109,10 +109,10 @@ class HeldPulls:
                 time.sleep(min(early, seconds))
         self._pulls.pop(queue, None)
         try:
-            answer = self._pull(queue, offset, self._suspend_ms)
+            response = self._pull(queue, offset, self._suspend_ms)
         except TRANSIENT_ERRORS:
             return
-        self._pulls[queue] = _HeldPull(offset, now, answer)
+        self._pulls[queue] = _HeldPull(offset, now, response)
 
 
 def _has_messages(response: Future[PullResult]) -> bool:
@@ -133,7 +133,7 @@ _TIMES_MS: Final = range(1 << 42)
 _MARK_STRUCT: Final = struct.Struct(">iq")
 
 _SEPARATE_REQUESTS_MAX: Final = 16
-"""The number of requests that are sent one by one, so that the first answer comes soonest."""
+"""The number of requests that are sent one by one, so that the first response comes soonest."""
 
 
 class MessagePosition(NamedTuple):
@@ -241,11 +241,11 @@ class QueueClient(QueueDiscovery):
         may_gather = len(about) > _SEPARATE_REQUESTS_MAX
 
         def ask(address: str, queue: MessageQueue) -> Future[int]:
-            def interpret(answer: RemotingCommand) -> int:
-                if answer.code in refusal_codes:
+            def interpret(response: RemotingCommand) -> int:
+                if response.code in refusal_codes:
                     return -1
                 found: int = response_header(
-                    address, code, check_response(address, code, answer)
+                    address, code, check_response(address, code, response)
                 ).offset
                 return found
 
@@ -268,17 +268,17 @@ class QueueClient(QueueDiscovery):
     ) -> dict[MessagePosition, MessageFingerprint]:
         """Return the fingerprint of each message that still exists at these positions."""
         found = {}
-        for place, result in self._pull_each(
-            place for place in positions if place.queue_offset >= 0
+        for position, result in self._pull_each(
+            position for position in positions if position.queue_offset >= 0
         ).items():
-            message = None if result is None else result.first_message(place.queue)
+            message = None if result is None else result.first_message(position.queue)
             if (
                 result is not None
                 and message is not None
-                and message.queue_offset == place.queue_offset
+                and message.queue_offset == position.queue_offset
                 and message.store_timestamp in _TIMES_MS
             ):
-                found[place] = MessageFingerprint(
+                found[position] = MessageFingerprint(
                     message.store_timestamp,
                     record_size(result.records, 0),
                     mark_of(message.body_crc or 0, message.born_timestamp),
@@ -288,17 +288,19 @@ class QueueClient(QueueDiscovery):
     def first_at_or_after(self, positions: Iterable[MessagePosition]) -> dict[MessagePosition, int]:
         """Return the offset of the first message at or after each position in its queue."""
         found = {}
-        pending = {place: place for place in positions}
+        pending = {position: position for position in positions}
         while pending:
             results = self._pull_each(pending.values())
             next_pending = {}
-            for place, at in pending.items():
+            for position, at in pending.items():
                 result = results[at]
-                message = None if result is None else result.first_message(place.queue)
+                message = None if result is None else result.first_message(position.queue)
                 if message is not None:
-                    found[place] = message.queue_offset
+                    found[position] = message.queue_offset
                 elif result is not None and result.next_begin_offset > at.queue_offset:
-                    next_pending[place] = MessagePosition(place.queue, result.next_begin_offset)
+                    next_pending[position] = MessagePosition(
+                        position.queue, result.next_begin_offset
+                    )
             pending = next_pending
         return found
 
@@ -308,7 +310,7 @@ class QueueClient(QueueDiscovery):
         """Return the offset of the first message stored at or after a time, or the range's end.
 
         Releases of brokers answer differently if times are equal or past the last message, so that
-        their answer only starts the search. All queues are searched together.
+        their response only starts the search. All queues are searched together.
         """
         hints = self._query_offsets(
             queries,
@@ -327,12 +329,12 @@ class QueueClient(QueueDiscovery):
             for queue, search in searches.items()
             if (probe := search.next_probe()) is not None
         }:
-            for place, result in self._pull_each(probes).items():
-                message = None if result is None else result.first_message(place.queue)
+            for position, result in self._pull_each(probes).items():
+                message = None if result is None else result.first_message(position.queue)
                 if message is not None:
-                    probes[place].record_result(message.queue_offset, message.store_timestamp)
+                    probes[position].record_result(message.queue_offset, message.store_timestamp)
                 else:
-                    probes[place].record_result(
+                    probes[position].record_result(
                         0 if result is None else result.next_begin_offset, None
                     )
         return {queue: search.low for queue, search in searches.items()}
@@ -343,21 +345,27 @@ class QueueClient(QueueDiscovery):
         """Pull one message at or after each position; None if the queue is gone.
 
         A record that contradicts its request does not prove that the message is gone: the request
-        is repeated for `retry_timeout_ms`, and the last answer is used.
+        is repeated for `retry_timeout_ms`, and the last response is used.
         """
         found: dict[MessagePosition, PullResult | None] = {}
         timer = self._fan_out.retry_timer()
-        pending = {place: place.queue for place in positions}
+        pending = {position: position.queue for position in positions}
         while pending:
             found |= self._fan_out.query_all(
-                pending, lambda address, place: self._pull(address, *place), unknown_value=None
+                pending,
+                lambda address, position: self._pull(address, *position),
+                unknown_value=None,
             )
-            pending = {place: place.queue for place in pending if _is_suspect(place, found[place])}
+            pending = {
+                position: position.queue
+                for position in pending
+                if _is_suspect(position, found[position])
+            }
             if pending and not timer.sleep_or_expire():
-                for place in pending:
+                for position in pending:
                     _log.warning(
                         "the message at offset %d of %s cannot be read, and counts as missing",
-                        *(place.queue_offset, str(place.queue)),
+                        *(position.queue_offset, str(position.queue)),
                     )
                 break
         return found
@@ -397,7 +405,7 @@ class QueueClient(QueueDiscovery):
             address = addresses[queue.broker_name]
             try:
                 self._instance.api.update_consumer_offset(
-                    address, group, queue, offset, one_way=True
+                    address, group, queue, offset, is_one_way=True
                 )
                 committed[queue] = offset
             except ClientError as error:  # the other brokers still get their offsets
@@ -440,13 +448,14 @@ class QueueClient(QueueDiscovery):
         return self._instance.api.pull_async(address, header, timeout_ms)
 
 
-def _is_suspect(place: MessagePosition, result: PullResult | None) -> bool:
+def _is_suspect(position: MessagePosition, result: PullResult | None) -> bool:
     """Return whether a pull found a record that cannot be the first one at or after a position."""
     if result is None or result.pull_status is not PullStatus.FOUND:
         return False
-    message = result.first_message(place.queue)
+    message = result.first_message(position.queue)
     return (
-        message is None or not place.queue_offset <= message.queue_offset < result.next_begin_offset
+        message is None
+        or not position.queue_offset <= message.queue_offset < result.next_begin_offset
     )
 
 

@@ -66,26 +66,26 @@ class CommittedBatchPlanner(MicroBatchPlanner):
     def initial_offset(self) -> SourceOffset:
         """Return the start of a query that has no checkpoint yet."""
         if self._initial_commits is None:
-            place = super().initial_offset()
-            check_single_queue(place.positions)
+            commits_offset = super().initial_offset()
+            check_single_queue(commits_offset.positions)
             state = _NO_STATE
-            for queue, position in place.positions.items():
+            for queue, position in commits_offset.positions.items():
                 first = self._manifests.first_complete(queue, position.next_offset)
                 state = self._manifests.state_at(queue, first)
                 if first != position.next_offset:
-                    place = self._store_times.positions_at({queue: first})
-                    self._initial = self._last_planned = place
-            self._initial_commits = replace(place, committed=CommitStates(state))
+                    commits_offset = self._store_times.positions_at({queue: first})
+                    self._initial = self._last_planned = commits_offset
+            self._initial_commits = replace(commits_offset, committed=CommitStates(state))
         return self._initial_commits
 
     def latest_offset(self, start: SourceOffset, limits: BatchLimits) -> SourceOffset:
         """Return the end of the next batch; ``start`` itself if there is none yet."""
-        place, state = _split_state(start)
-        end = super().latest_offset(place, NO_LIMITS)
-        if end == place:
+        commits_offset, state = _split_state(start)
+        end = super().latest_offset(commits_offset, NO_LIMITS)
+        if end == commits_offset:
             return start
         check_single_queue(end.positions)
-        found = self._manifests.read_manifests(super().plan_ranges(place, end))
+        found = self._manifests.read_manifests(super().plan_ranges(commits_offset, end))
         behind, counting = _select_effective(state, found)
         rows = sum(manifest.row_count for _, manifest in counting)
         if not self._row_pace.is_enough(rows, limits, is_closed=self.is_closed):
@@ -95,8 +95,8 @@ class CommittedBatchPlanner(MicroBatchPlanner):
         cut = _within_limits(counting, limits)
         if len(cut) < len(counting):
             last = cut[-1][0]
-            first = min(each.start for each in batch_ranges(place, end).values())
-            end = super().latest_offset(place, BatchLimits(rows_max=last + 1 - first))
+            first = min(each.start for each in batch_ranges(commits_offset, end).values())
+            end = super().latest_offset(commits_offset, BatchLimits(rows_max=last + 1 - first))
             found = [(at, each) for at, each in found if at <= last]
             behind, counting = _select_effective(state, found)
         self._row_pace.record_batch()
@@ -111,10 +111,10 @@ class CommittedBatchPlanner(MicroBatchPlanner):
         if start == end:
             return []
         if self._planned is None or self._planned[0] != end:
-            (place, state), (place_end, _) = _split_state(start), _split_state(end)
+            (commits_offset, state), (commits_end, _) = _split_state(start), _split_state(end)
             if end.committed is not None and end.committed.before is not None:
                 state = end.committed.before
-            ranges = super().plan_ranges(place, place_end)
+            ranges = super().plan_ranges(commits_offset, commits_end)
             _, counting = _select_effective(state, self._manifests.read_manifests(ranges))
             self._planned = end, tuple(manifest for _, manifest in counting)
         return span_groups_of(self._source_options, self._planned[1])
@@ -258,16 +258,16 @@ def _within_limits(
     effective: list[tuple[int, CommitManifest]], limits: BatchLimits
 ) -> list[tuple[int, CommitManifest]]:
     """Return the manifests that are within the limits; the first one always is."""
-    rows = size = taken = 0
+    rows = size = count = 0
     for _, manifest in effective:
         rows, size = rows + manifest.row_count, size + manifest.body_bytes
         is_beyond = (limits.rows_max is not None and rows > limits.rows_max) or (
             limits.bytes_max is not None and size > limits.bytes_max
         )
-        if taken and is_beyond:
+        if count and is_beyond:
             break
-        taken += 1
-    return effective[:taken]
+        count += 1
+    return effective[:count]
 
 
 def _split_state(offset: SourceOffset) -> tuple[SourceOffset, CommitState]:

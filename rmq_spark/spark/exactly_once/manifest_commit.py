@@ -97,8 +97,8 @@ _DIGEST_CHARS: Final = 24
 
 def origin_of_checkpoint(location: str) -> str:
     """Return the origin of a stream: a hash, because the checkpoint's location may hold secrets."""
-    place = location.strip().rstrip("/")
-    return _CHECKPOINT_PREFIX + hashlib.sha256(place.encode()).hexdigest()[:_DIGEST_CHARS]
+    path = location.strip().rstrip("/")
+    return _CHECKPOINT_PREFIX + hashlib.sha256(path.encode()).hexdigest()[:_DIGEST_CHARS]
 
 
 def origin_of_write(name: str) -> str:
@@ -175,9 +175,9 @@ class CommitOrder:
             batch, QUERY_MESSAGES_MAX if batch.write_name else _LATEST_MANIFESTS
         )
         if own:
-            self._reject_earlier(batch, max(each.id.batch_id for each in own))
+            self._refuse_earlier(batch, max(each.id.batch_id for each in own))
         elif origin:
-            self._reject_restarted(batch, origin)
+            self._refuse_restarted(batch, origin)
         return own
 
     def check_manifest(self, manifest: CommitManifest, *, is_visible: bool = False) -> None:
@@ -187,7 +187,7 @@ class CommitOrder:
         """
         own = self.check_batch(manifest.id, "" if is_visible else manifest.origin)
         if not is_visible:
-            self._reject_changed_rows(manifest, own)
+            self._refuse_changed_rows(manifest, own)
 
     def latest_manifests(
         self, batch: ManifestId, manifests_max: int = _LATEST_MANIFESTS
@@ -214,7 +214,7 @@ class CommitOrder:
                     f"{_DUPLICATE_WRITE_ADVICE}"
                 )
 
-    def _reject_earlier(self, batch: ManifestId, last: int) -> None:
+    def _refuse_earlier(self, batch: ManifestId, last: int) -> None:
         if batch.batch_id < last:
             raise WriteError(
                 f"{batch} is not committed: batch {last} of the query is in {self._queue.topic} "
@@ -223,7 +223,7 @@ class CommitOrder:
                 "the query reads again become duplicates"
             )
 
-    def _reject_changed_rows(
+    def _refuse_changed_rows(
         self, manifest: CommitManifest, manifests: Sequence[CommitManifest]
     ) -> None:
         first = effective_manifest(manifest.id, manifests)
@@ -237,7 +237,7 @@ class CommitOrder:
         if first.id != manifest.id:
             log_changed_rows(manifest.id, self._queue.topic)
 
-    def _reject_restarted(self, batch: ManifestId, origin: str) -> None:
+    def _refuse_restarted(self, batch: ManifestId, origin: str) -> None:
         found = self._find_manifests(batch, CommitManifest.origin_key(origin), _LATEST_MANIFESTS)
         others = [
             each.id

@@ -359,7 +359,7 @@ def commit_staged(
     topics = [topic for topic in spans if _ensure_commits_topic(options, topic)]
     if manifest_id.query_key and not _has_same_rows(some, [*chain(*spans.values())]):
         for topic in topics:
-            _reject_changed_rows(options, manifest_id, batch, topic, origin)
+            _refuse_changed_rows(options, manifest_id, batch, topic, origin)
         log_changed_rows(manifest_id, f"sink {batch.sink}")
     for topic in topics:
         commit(options, manifest_id, spans[topic], topic=topic, origin=origin, is_visible=True)
@@ -483,7 +483,7 @@ def _has_same_rows(reports: Sequence[StagedReport], committed: Sequence[Committe
     return len(staged) < len(reports) or sum(staged) == total.rows
 
 
-def _reject_changed_rows(
+def _refuse_changed_rows(
     options: WriteOptions,
     manifest_id: ManifestId,
     batch: BatchRequestHeader,

@@ -212,13 +212,13 @@ def _parse_tree(
     path: tuple[str, ...],
     leaf: Callable[[str, str, Any], Position],
 ) -> dict[str, Any]:
-    place = " > ".join(path)
+    path_text = " > ".join(path)
     if not found:
         raise OptionError(
-            option, f"{place or 'the object'} is empty: name queues, or {ANY} for all others"
+            option, f"{path_text or 'the object'} is empty: name queues, or {ANY} for all others"
         )
     if len(path) >= _LEVELS:
-        raise OptionError(option, f"{place} is one level too deep: needed topic, broker, queue")
+        raise OptionError(option, f"{path_text} is one level too deep: needed topic, broker, queue")
     tree: dict[str, Any] = {}
     for name, below in found.items():
         item_path = (*path, name)
@@ -226,7 +226,7 @@ def _parse_tree(
             tree[name] = _parse_tree(option, below, item_path, leaf)
             continue
         if path and name != ANY and not (name.isascii() and name.isdigit()):
-            raise OptionError(option, f"{place}: needed a queue number, found {name!r}")
+            raise OptionError(option, f"{path_text}: needed a queue number, found {name!r}")
         tree[name] = leaf(option, " > ".join(item_path), below)
     return tree
 

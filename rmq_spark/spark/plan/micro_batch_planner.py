@@ -336,15 +336,15 @@ class MicroBatchPlanner:
             self._compared_at = self._clock()
         if not changed and is_known:
             return None
-        began = self._initial_offsets(start, ends, changed if is_known else list(ends))
+        initial = self._initial_offsets(start, ends, changed if is_known else list(ends))
         ends = {  # a replaced queue may resume before its limit
-            queue: self._latest_offsets.clamp_to_target(queue, began[queue], end)
-            if queue in began
+            queue: self._latest_offsets.clamp_to_target(queue, initial[queue], end)
+            if queue in initial
             else end
             for queue, end in ends.items()
         }
         first = {
-            queue: began.get(queue, at.get(queue, 0)) for queue in dict.fromkeys([*at, *began])
+            queue: initial.get(queue, at.get(queue, 0)) for queue in dict.fromkeys([*at, *initial])
         }
         backlogs = {
             queue: Backlog(end - first[queue], start.positions.get(queue, (0, 0))[1] or 0)
@@ -353,29 +353,29 @@ class MicroBatchPlanner:
         }
         rows_new = sum(backlog.messages for backlog in backlogs.values())
         is_enough = self._pace.is_enough(rows_new, limits, is_closed=self.is_closed)
-        if not (is_enough if backlogs else began):
+        if not (is_enough if backlogs else initial):
             return None
         rows = self._batch_rows_max(backlogs, first, limits)
-        taken = share_rows(backlogs, rows_new if rows is None else rows)
-        end = {queue: offset + taken.get(queue, 0) for queue, offset in first.items()}
-        if end == at and not began:
+        shares = share_rows(backlogs, rows_new if rows is None else rows)
+        end = {queue: offset + shares.get(queue, 0) for queue, offset in first.items()}
+        if end == at and not initial:
             return None
-        found = self._store_times.positions_at(end, self.newest, start, excluding=began)
+        found = self._store_times.positions_at(end, self.newest, start, excluding=initial)
         behind = self._ends_past_gaps(found, first, ends)
         if behind:
             found = self._store_times.positions_at(
-                {**end, **behind}, self.newest, start, excluding=began
+                {**end, **behind}, self.newest, start, excluding=initial
             )
-        if self._is_recreated(found, start, began):
+        if self._is_recreated(found, start, initial):
             _, ends = self._latest_offsets.fetch(start)
             return self._choose_end(start, ends, limits, is_first=is_first, is_known=is_known)
         self._pace.record_batch()
         if is_first:
             # Spark does not log where the first batch starts: after a crash it asks for the start
             # again.
-            began = {**at, **began}
+            initial = {**at, **initial}
         return replace(
-            found, initial_offsets=MappingProxyType(began), missing_brokers=start.missing_brokers
+            found, initial_offsets=MappingProxyType(initial), missing_brokers=start.missing_brokers
         )
 
     def _ends_past_gaps(
@@ -396,7 +396,11 @@ class MicroBatchPlanner:
             and first[queue] < position.next_offset < ends.get(queue, 0)
         ]
         found = self._queues.first_at_or_after(within) if within else {}
-        return {queue: at + 1 for (queue, place), at in found.items() if place < at < ends[queue]}
+        return {
+            queue: at + 1
+            for (queue, queue_offset), at in found.items()
+            if queue_offset < at < ends[queue]
+        }
 
     def _is_recreated(
         self, end: SourceOffset, start: SourceOffset, initial_offsets: Mapping[MessageQueue, int]
@@ -437,7 +441,7 @@ class MicroBatchPlanner:
     ) -> dict[MessageQueue, int]:
         """Return the first offsets of queues that are new, or that have a discontinuity."""
         bounds = bounds_of(self._queues.starts(changed), ends, sorted(changed))
-        began = {
+        initial = {
             queue: each.first_offset
             for queue, each in bounds.items()
             if queue not in start.positions and each.first_offset < each.next_offset
@@ -454,10 +458,10 @@ class MicroBatchPlanner:
                 each.resume_offset < known[queue].next_offset
                 or start.positions[queue].stored_ms is None
             ):
-                began[queue] = each.resume_offset
+                initial[queue] = each.resume_offset
             else:
                 self._known_ends[queue] = known[queue].next_offset
-        return began
+        return initial
 
     def _batch_rows_max(
         self,

@@ -62,15 +62,15 @@ def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[Mess
         return dict.fromkeys(in_order[:rows], 1)
     # One for each, the rest in proportion to what then remains, rounded down; leftovers go by age.
     rest, remaining = rows - len(in_order), total - len(in_order)
-    taken = {queue: 1 + (waiting[queue] - 1) * rest // remaining for queue in in_order}
-    left = rows - sum(taken.values())
+    shares = {queue: 1 + (waiting[queue] - 1) * rest // remaining for queue in in_order}
+    left = rows - sum(shares.values())
     for queue in in_order:
         if not left:
             break
-        more = min(left, waiting[queue] - taken[queue])
-        taken[queue] += more
+        more = min(left, waiting[queue] - shares[queue])
+        shares[queue] += more
         left -= more
-    return taken
+    return shares
 
 
 def rows_within_bytes(
@@ -188,11 +188,11 @@ class PartitionPlanner:
             for at, found in confirmed.items()
             if ends[at.queue].may_follow(found.timestamp_ms, found.mark)
         }
-        for place in wanted:
-            if place.queue in ends and place.queue not in unchanged:
-                known[place] = ends[place.queue][1:]
-            elif place in stored:
-                known[place] = stored[place].timestamp_ms, stored[place].mark
+        for position in wanted:
+            if position.queue in ends and position.queue not in unchanged:
+                known[position] = ends[position.queue][1:]
+            elif position in stored:
+                known[position] = stored[position].timestamp_ms, stored[position].mark
         return [
             OffsetRange(*offset_range[:3], *known.get(last, ()))
             for offset_range, last in zip(cut, last_positions, strict=True)

@@ -148,8 +148,8 @@ class QueueIdentity:
         changed.update({queue: each.since_ms for queue, each in ended.items()})
         losses = {
             **{
-                place.queue: _describe_missing(place, stored_ms)
-                for place, stored_ms in empty.items()
+                position.queue: _describe_missing(position, stored_ms)
+                for position, stored_ms in empty.items()
             },
             **{queue: each.loss for queue, each in {**replaced, **ended}.items()},
         }
@@ -197,25 +197,30 @@ class QueueIdentity:
 
         Each position without a message comes with the store time of the message that it had.
         """
-        places = {
+        known_positions = {
             MessagePosition(queue, position.next_offset - 1): position
             for queue, position in positions.items()
             if position.next_offset and position.stored_ms is not None
         }
-        stored = self._queues.fingerprints(places)
+        stored = self._queues.fingerprints(known_positions)
         found = {}
-        for place, message in stored.items():
-            if places[place].may_follow(message.timestamp_ms, message.mark):
+        for message_position, message in stored.items():
+            if known_positions[message_position].may_follow(message.timestamp_ms, message.mark):
                 continue
-            since_ms = stored_ms = places[place].stored_ms or 0
+            since_ms = stored_ms = known_positions[message_position].stored_ms or 0
             how = f"has the same store time, {stored_ms} ms, but is another one than when"
             if message.timestamp_ms != stored_ms:
                 how = f"was stored at {message.timestamp_ms} ms, and at {stored_ms} ms when"
                 since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _FROM_THE_FIRST_MS
-            found[place.queue] = _replaced_queue(
-                place.queue, f"its message at offset {place.queue_offset} {how}", since_ms
+            found[message_position.queue] = _replaced_queue(
+                message_position.queue,
+                f"its message at offset {message_position.queue_offset} {how}",
+                since_ms,
             )
-        empty = {place: places[place].stored_ms or 0 for place in places.keys() - stored.keys()}
+        empty = {
+            message_position: known_positions[message_position].stored_ms or 0
+            for message_position in known_positions.keys() - stored.keys()
+        }
         return found, empty
 
     def _find_emptied(
@@ -226,31 +231,33 @@ class QueueIdentity:
         A queue that cannot be read at the moment is not among them: it proves nothing.
         """
         queries = {
-            place: TimestampQuery(
-                stored_ms + 1, bounds[place.queue].first_offset, place.queue_offset
+            position: TimestampQuery(
+                stored_ms + 1, bounds[position.queue].first_offset, position.queue_offset
             )
-            for place, stored_ms in positions.items()
-            if place.queue in bounds
-            and bounds[place.queue].first_offset
-            < place.queue_offset
-            < bounds[place.queue].next_offset
+            for position, stored_ms in positions.items()
+            if position.queue in bounds
+            and bounds[position.queue].first_offset
+            < position.queue_offset
+            < bounds[position.queue].next_offset
         }
-        begins = self._queues.offsets_for_times({place.queue: queries[place] for place in queries})
+        begins = self._queues.offsets_for_times(
+            {position.queue: queries[position] for position in queries}
+        )
         later = {
-            MessagePosition(place.queue, begins[place.queue]): place
-            for place in queries
-            if begins[place.queue] < place.queue_offset
+            MessagePosition(position.queue, begins[position.queue]): position
+            for position in queries
+            if begins[position.queue] < position.queue_offset
         }
         found = self._queues.first_at_or_after(later)
         return {
-            place.queue: _replaced_queue(
-                place.queue,
-                f"it has no message at offset {place.queue_offset}, and had one stored at "
-                f"{positions[place]} ms when",
-                queries[place].timestamp_ms,
+            position.queue: _replaced_queue(
+                position.queue,
+                f"it has no message at offset {position.queue_offset}, and had one stored at "
+                f"{positions[position]} ms when",
+                queries[position].timestamp_ms,
             )
-            for begin, place in later.items()
-            if found.get(begin, place.queue_offset) < place.queue_offset
+            for begin, position in later.items()
+            if found.get(begin, position.queue_offset) < position.queue_offset
         }
 
     def _resume_offsets(

@@ -120,17 +120,17 @@ def _query_messages(
             )
             if is_match and lookup.begin_ms <= message.store_timestamp <= lookup.end_ms:
                 found[message.physical_offset] = message
-        places = {message.physical_offset for message in page}
+        physical_offsets = {message.physical_offset for message in page}
         if len(page) < FULL_PAGE:
             break
         oldest_ms = min(message.store_timestamp for message in page)
-        if places <= seen:
+        if physical_offsets <= seen:
             raise SparkError(
                 f"option key: {lookup.broker_name} has more messages with key {lookup.key!r} of "
                 f"{lookup.topic} from the second of {oldest_ms} ms than one answer of its index "
                 f"holds ({len(page)}). Read the topic without key, and filter its rows"
             )
-        seen |= places
+        seen |= physical_offsets
         end_ms = oldest_ms
     return found
 

@@ -39,10 +39,10 @@ class BodyFault(ValueError):
 
     def __init__(self, path: FieldPath | str, needed: str, found: object) -> None:
         """Take the path of a field; None or empty for the whole body."""
-        place = path if isinstance(path, str) else _format_path(path)
-        if len(place) > _PATH_MAX:
-            place = place[: _PATH_MAX - 3] + "..."
-        super().__init__(f"its {place or 'body'}: needed {needed}, found {found}")
+        path_text = path if isinstance(path, str) else _format_path(path)
+        if len(path_text) > _PATH_MAX:
+            path_text = path_text[: _PATH_MAX - 3] + "..."
+        super().__init__(f"its {path_text or 'body'}: needed {needed}, found {found}")
 
 
 def _format_path(path: FieldPath) -> str:

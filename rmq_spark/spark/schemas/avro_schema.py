@@ -97,10 +97,10 @@ def avro_name_faults(kind: sql.DataType, path: str = "") -> list[str]:
         return avro_name_faults(kind.valueType, f"{path}[]")
     found: list[str] = []
     for field in kind.fields if isinstance(kind, sql.StructType) else ():
-        place = f"{path}.{field.name}" if path else field.name
+        field_path = f"{path}.{field.name}" if path else field.name
         if not _NAME.fullmatch(field.name):
-            found.append(f"{place} is not a valid name in Avro: needed letters, digits and _")
-        found += avro_name_faults(field.dataType, place)
+            found.append(f"{field_path} is not a valid name in Avro: needed letters, digits and _")
+        found += avro_name_faults(field.dataType, field_path)
     return found
 
 
@@ -167,8 +167,10 @@ def _to_struct(schema: Any, path: str, seen: dict[str, Any]) -> sql.StructType:
 
 def _to_field(field: Any, path: str, seen: dict[str, Any]) -> sql.StructField:
     name = _required_member(field, "name", f"a field of {path}" if path else "a field")
-    place = f"{path}.{name}" if path else name
-    return sql.StructField(name, _to_spark(_required_member(field, "type", place), place, seen))
+    field_path = f"{path}.{name}" if path else name
+    return sql.StructField(
+        name, _to_spark(_required_member(field, "type", field_path), field_path, seen)
+    )
 
 
 def _required_member(schema: Any, key: str, path: str) -> Any:
@@ -266,9 +268,9 @@ def _find_type_mismatch(record: Any, kind: pa.StructType, error: Exception) -> B
         value = record.get(field.name)
         try:
             pa.array([value], field.type)
-        except (pa.ArrowException, *_DECODE_ERRORS) as misfit:
+        except (pa.ArrowException, *_DECODE_ERRORS) as problem:
             needed = f"a value that fits into a column of type {field.type}"
-            return BodyFault(field.name, needed, f"{excerpt(value)} ({misfit})")
+            return BodyFault(field.name, needed, f"{excerpt(value)} ({problem})")
     needed = "a record that fits the columns of bodySchema"
     return BodyFault("", needed, f"{excerpt(record)} ({error})")
 

@@ -440,8 +440,8 @@ def _read_microseconds(
 def _with_nulls(found: pa.Array, are_set: list[bool]) -> pa.Array:
     if all(are_set):
         return found
-    places = [at if is_set else None for at, is_set in enumerate(are_set)]
-    return found.take(pa.array(places, pa.int64()))
+    indices = [at if is_set else None for at, is_set in enumerate(are_set)]
+    return found.take(pa.array(indices, pa.int64()))
 
 
 # ---- columns to bodies
@@ -473,11 +473,11 @@ def protobuf_encoder(
 def _struct_writer(descriptor: Any, kind: sql.StructType, path: str) -> Writer:
     writers = []
     for each in kind.fields:
-        field, place = (
+        field, label = (
             descriptor.fields_by_name[each.name],
             f"{path}.{each.name}".removeprefix("."),
         )
-        writers.append((each.name, place, _field_writer(field, each.dataType, place), field))
+        writers.append((each.name, label, _field_writer(field, each.dataType, label), field))
     nullable = {name for name, _, _, field in writers if _may_be_null(field)}
     choices = {
         each.name: own
@@ -487,13 +487,13 @@ def _struct_writer(descriptor: Any, kind: sql.StructType, path: str) -> Writer:
 
     def write(row: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
-        for name, place, convert, _ in writers:
+        for name, label, convert, _ in writers:
             value = row[name]
             if value is not None:
                 found[name] = convert(value)
             elif name not in nullable:
                 raise ValueError(
-                    f"{place} is null, but the field always has a value: coalesce it, or declare "
+                    f"{label} is null, but the field always has a value: coalesce it, or declare "
                     "the field optional"
                 )
         for choice, own in choices.items():

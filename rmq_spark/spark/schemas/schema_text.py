@@ -106,12 +106,14 @@ def type_mismatches(given: sql.DataType, needed: sql.DataType, path: str = "") -
         names = [f"{path}.{name}".removeprefix(".") for name in duplicates(given.fieldNames())]
         found = [f"column {name} occurs twice: keep one" for name in names]
         for field in given.fields:
-            place = f"{path}.{field.name}".removeprefix(".")
+            field_path = f"{path}.{field.name}".removeprefix(".")
             if field.name in known:
-                found += type_mismatches(field.dataType, known[field.name], place)
+                found += type_mismatches(field.dataType, known[field.name], field_path)
             else:
                 known_names = ", ".join(known)
-                found.append(f"bodies have no field {place} for column {place}, only {known_names}")
+                found.append(
+                    f"bodies have no field {field_path} for column {field_path}, only {known_names}"
+                )
         return found
     if isinstance(given, sql.ArrayType) and isinstance(needed, sql.ArrayType):
         return type_mismatches(given.elementType, needed.elementType, f"{path}[]")

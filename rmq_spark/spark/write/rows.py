@@ -116,7 +116,7 @@ class RowPreparer:
             else:
                 found[name] = self._numbers(name, column)
         if {columns.DELAY_LEVEL, columns.DELIVER_AT} <= found.keys():
-            self._reject(
+            self._refuse_row(
                 pc.and_(
                     pc.greater(found[columns.DELAY_LEVEL], 0),
                     pc.is_valid(found[columns.DELIVER_AT]),
@@ -137,18 +137,18 @@ class RowPreparer:
     def _bodies(self, column: pa.Array) -> pa.Array:
         bodies = column.cast(pa.binary())
         lengths = pc.binary_length(bodies)
-        self._reject(
+        self._refuse_row(
             pc.is_null(bodies),
             columns.BODY,
             "it is null: remove such rows with .where('body is not null'), or coalesce it",
         )
-        self._reject(
+        self._refuse_row(
             pc.equal(lengths, 0),
             columns.BODY,
             "it is empty, and RocketMQ's consumers fail on empty messages: remove such rows with "
             ".where('length(body) > 0')",
         )
-        self._reject(
+        self._refuse_row(
             pc.greater(lengths, self._body_bytes_max),
             columns.BODY,
             f"it has over {self._body_bytes_max} bytes: shorten or split it; where the broker's "
@@ -159,7 +159,7 @@ class RowPreparer:
     def _texts(self, name: str, column: pa.Array) -> pa.Array:
         texts = column.cast(pa.string())
         if not has_no_separator(PROPERTY_SEPARATOR, texts):
-            self._reject(
+            self._refuse_row(
                 pc.match_substring(texts, PROPERTY_SEPARATOR),
                 name,
                 "it has the character \\x02, which separates properties in RocketMQ: replace it",
@@ -184,16 +184,16 @@ class RowPreparer:
         return _id_properties(self._task.row_id(0)[:-1], numbers)
 
     def _ids_from_keys(self, keys: pa.Array) -> pa.Array:
-        self._reject(
+        self._refuse_row(
             pc.is_null(keys),
             columns.KEYS,
             "it is empty, but rowIds=keys needs it for the row's id: give each row a key, or "
             "remove the option",
         )
         codes = np.asarray(pc.dictionary_encode(keys).indices)
-        _, firsts = np.unique(codes, return_index=True)
-        if len(firsts) < len(codes):
-            row = int(np.setdiff1d(np.arange(len(codes)), firsts)[0])
+        _, first_rows = np.unique(codes, return_index=True)
+        if len(first_rows) < len(codes):
+            row = int(np.setdiff1d(np.arange(len(codes)), first_rows)[0])
             raise RowError(
                 self._task.partition,
                 self._first_row + row,
@@ -209,14 +209,16 @@ class RowPreparer:
         numbers = column.cast(pa.int64())
         is_bad = pc.or_(pc.less(numbers, least), pc.greater_equal(numbers, 1 << 31))
         needed = f"needed a number from {least} to {(1 << 31) - 1}"
-        self._reject(is_bad, name, needed)
+        self._refuse_row(is_bad, name, needed)
         numbers = numbers.cast(_INT)
         return numbers if name == columns.QUEUE_ID else pc.fill_null(numbers, pa.scalar(0, _INT))
 
     def _times(self, name: str, column: pa.Array) -> pa.Array:
         """Return times as milliseconds since 1970, rounded up."""
         micros = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-        self._reject(pc.less(micros, 0), name, "it is before 1970: correct it, or set it to null")
+        self._refuse_row(
+            pc.less(micros, 0), name, "it is before 1970: correct it, or set it to null"
+        )
         return pc.divide(pc.add(micros, 999), 1_000)
 
     def _properties(self, column: pa.Array) -> pa.MapArray:
@@ -230,7 +232,7 @@ class RowPreparer:
         offsets = offsets - offsets[0]
         for name, column_name in _COLUMN_OF_PROPERTY.items():
             if column_name not in self._names:
-                self._reject_property(
+                self._refuse_property(
                     pc.equal(names, name),
                     offsets,
                     f"RocketMQ reserves the name {name}: use column {column_name}, or remove the "
@@ -244,10 +246,10 @@ class RowPreparer:
         problem = (
             "a name or a value has a character \\x01 or \\x02, which separate them in RocketMQ"
         )
-        self._reject_property(separated, offsets, f"{problem}: replace it")
+        self._refuse_property(separated, offsets, f"{problem}: replace it")
         has_none = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=True)
         is_nameless = pc.and_not(pc.equal(pc.binary_length(names), 0), has_none)
-        self._reject_property(
+        self._refuse_property(
             is_nameless, offsets, "a value has an empty name: name it, or remove it"
         )
         is_left_out = pc.or_(has_none, pc.is_in(names, _RESERVED_PROPERTIES))
@@ -277,12 +279,12 @@ class RowPreparer:
 
     # ---- refusals
 
-    def _reject(self, bad: pa.BooleanArray, column: str, problem: str) -> None:
+    def _refuse_row(self, bad: pa.BooleanArray, column: str, problem: str) -> None:
         first = pc.index(bad, True).as_py()
         if first >= 0:
             raise RowError(self._task.partition, self._first_row + first, column, problem)
 
-    def _reject_property(
+    def _refuse_property(
         self, bad: pa.BooleanArray, offsets: npt.NDArray[Any], problem: str
     ) -> None:
         first = pc.index(bad, True).as_py()

@@ -420,9 +420,9 @@ class _TaskSender:
             failed: list[tuple[Message, int | None]] = []
             failure: RocketPollError | None = None
             failed_row: int | None = None
-            for each, answer in [(each, self._start_send(each[0], queue)) for each in now]:
+            for each, response in [(each, self._start_send(each[0], queue)) for each in now]:
                 try:
-                    found = answer.result()
+                    found = response.result()
                 except RocketPollError as error:  # noqa: PERF203  # the other messages may succeed
                     failed.append(each)
                     if failure is None or not isinstance(_last_error(failure), MessageIllegal):

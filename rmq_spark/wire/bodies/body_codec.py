@@ -229,8 +229,8 @@ def normalize_names(body_type: Any, value: dict[str, Any]) -> dict[str, Any]:
     }
     if not respelled:
         return value
-    taken = {name for name in foreign if plain_names.get(plain_name(name)) in respelled}
-    return {**{name: item for name, item in value.items() if name not in taken}, **respelled}
+    replaced = {name for name in foreign if plain_names.get(plain_name(name)) in respelled}
+    return {**{name: item for name, item in value.items() if name not in replaced}, **respelled}
 
 
 @cache  # one for each body class
@@ -473,7 +473,7 @@ def _find_in_items(find: _Finder | None, items_of: Callable[[Any], Any]) -> _Fin
     def find_all(value: Any) -> Iterator[str]:
         for item in items_of(value):
             if item is not None:
-                yield from (f"*.{place}" for place in find(item))
+                yield from (f"*.{path}" for path in find(item))
 
     return find_all
 
@@ -488,6 +488,6 @@ def _find_in_object(body_type: Any) -> _Finder:
         yield from value.keys() - known.keys()
         for name, find in known.items():
             if find is not None and value.get(name) is not None:
-                yield from (f"{name}.{place}" for place in find(value[name]))
+                yield from (f"{name}.{path}" for path in find(value[name]))
 
     return find_in_object

@@ -132,11 +132,11 @@ def pack_slices(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Byt
     else:
         pieces = np.empty(len(starts) * width, np.uint8)
         pieces.view(f"V{width}")[:whole] = _strided(data, int(starts[0]), whole, width, distance)
-    places = np.arange(0, len(pieces), width)
+    new_starts = np.arange(0, len(pieces), width)
     for row in range(whole, len(starts)):
         length, start = int(lengths[row]), int(starts[row])
         pieces[row * width : row * width + length] = data[start : start + length]
-    return pieces, places
+    return pieces, new_starts
 
 
 def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.BinaryArray:

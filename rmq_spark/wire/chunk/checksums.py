@@ -35,10 +35,10 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
         return chunk
     last_bytes = chunk.data[chunk.ends - 1]
     unended = (chunk.properties_length > 0) & (last_bytes != ord(PROPERTY_SEPARATOR))
-    _reject(chunk, unended, "properties that end with byte 2", last_bytes)
+    _raise_if_any(chunk, unended, "properties that end with byte 2", last_bytes)
     length_max = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES
     too_long = chunk.properties_length > length_max
-    _reject(chunk, too_long, f"propertiesLength 0 to {length_max}", chunk.properties_length)
+    _raise_if_any(chunk, too_long, f"propertiesLength 0 to {length_max}", chunk.properties_length)
     sizes = chunk.sizes + CHECKSUM_BYTES
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
@@ -78,7 +78,7 @@ def intact_records(chunk: RecordChunk) -> npt.NDArray[np.bool_]:
     return intact
 
 
-def _reject(
+def _raise_if_any(
     chunk: RecordChunk, bad: npt.NDArray[np.bool_], needed: str, found: npt.NDArray[np.integer[Any]]
 ) -> None:
     if bad.any():

@@ -69,7 +69,7 @@ class RecordChunk:
         largest = int(given.max(initial=0))
         if largest > len(self.data) or int(given.min(initial=largest)) < layout.RECORD_BYTES_MIN:
             no_size = (given < layout.RECORD_BYTES_MIN) | (given > len(self.data))
-            self._reject(no_size, "totalSize of a record", given)
+            self._raise_if_any(no_size, "totalSize of a record", given)
         self.ends: Positions = np.cumsum(self.sizes)
         self.starts: Positions = self.ends - self.sizes
         total = int(self.ends[-1]) if len(self.ends) else 0
@@ -95,12 +95,12 @@ class RecordChunk:
         numbers instead of arrays, which saves as much time as the checks take.
         """
         head = self.head
-        self._reject(head["total_size"] != self.sizes, "totalSize", head["total_size"])
+        self._raise_if_any(head["total_size"] != self.sizes, "totalSize", head["total_size"])
         is_v1 = head["magic"] == layout.MAGIC_V1
         topic_length_bytes: Widths = layout.TOPIC_LENGTH_V1_BYTES
         self._is_all_v1 = bool(is_v1.all())
         if not self._is_all_v1:
-            self._reject(~is_v1 & (head["magic"] != layout.MAGIC_V2), "magic", head["magic"])
+            self._raise_if_any(~is_v1 & (head["magic"] != layout.MAGIC_V2), "magic", head["magic"])
             topic_length_bytes = np.where(is_v1, topic_length_bytes, layout.TOPIC_LENGTH_V2_BYTES)
         self.sys_flag = head["sys_flag"].astype(np.int32)
         self.sys_flags_union = int(np.bitwise_or.reduce(self.sys_flag, initial=0))
@@ -110,14 +110,14 @@ class RecordChunk:
         before_body = hosts_bytes + _BEFORE_BODY_WITHOUT_HOSTS
         self.body_at: Positions = self.starts + before_body
         room = self.sizes - (before_body + topic_length_bytes + layout.PROPERTIES_LENGTH_BYTES)
-        self._reject(room < 0, "totalSize with these hosts", self.sizes)
+        self._raise_if_any(room < 0, "totalSize with these hosts", self.sizes)
         if not isinstance(hosts_bytes, int):
             self.tail = take_structures(self.data, self.body_at - layout.TAIL_BYTES, _TAIL)
             self.store_timestamp = take_structures(
                 self.data, self.store_timestamp_at, _STORE_TIMESTAMP
             )
         self.body_length: Positions = self.tail["body_length"].astype(np.int64)
-        self._reject(_exceeds(self.body_length, room), "bodyLength", self.body_length)
+        self._raise_if_any(_exceeds(self.body_length, room), "bodyLength", self.body_length)
         room -= self.body_length
         body_ends = self.body_at + self.body_length
         behind = self.ends - body_ends
@@ -128,13 +128,15 @@ class RecordChunk:
         if not isinstance(topic_length_bytes, int):
             wide = take_structures(self._tail, at[~is_v1], ">i2")
             self.topic_length[~is_v1] = wide
-        self._reject(_exceeds(self.topic_length, room), "topicLength", self.topic_length)
+        self._raise_if_any(_exceeds(self.topic_length, room), "topicLength", self.topic_length)
         room -= self.topic_length
         self.properties_at: Positions = self.ends - room
         self.properties_length: Positions = take_structures(
             self._tail, self._tail_ends - room - layout.PROPERTIES_LENGTH_BYTES, ">i2"
         ).astype(np.int64)
-        self._reject(self.properties_length != room, "propertiesLength", self.properties_length)
+        self._raise_if_any(
+            self.properties_length != room, "propertiesLength", self.properties_length
+        )
 
     def set_stored(self, queue_offsets: Positions, timestamp: int) -> None:
         """Update the fields of this object that the store has written into the records."""
@@ -204,9 +206,9 @@ class RecordChunk:
     def check_crcs(self) -> None:
         """Refuse the first record whose body does not match its CRC."""
         found = self.body_crcs & np.uint32(layout.BODY_CRC_MASK)
-        self._reject(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
+        self._raise_if_any(found != self.head["body_crc"], "bodyCRC", self.head["body_crc"])
 
-    def _reject(
+    def _raise_if_any(
         self, bad: npt.NDArray[np.bool_], what: str, found: npt.NDArray[np.integer[Any]]
     ) -> None:
         if not bad.any():

@@ -94,19 +94,19 @@ class PropertyPieces:
         for pieces in self._pieces:
             if not pieces.first_bytes[name[0]]:
                 continue
-            is_it = (pieces.words & mask) == wanted
-            if not is_it.any():
+            is_match = (pieces.words & mask) == wanted
+            if not is_match.any():
                 continue
             values = pieces.starts + len(name)
-            is_it &= values < pieces.ends
+            is_match &= values < pieces.ends
             for at in range(len(head), len(name)):
-                is_it[is_it] = self._data[pieces.starts[is_it] + at] == name[at]
-            if pieces.rows is None and is_it.all():
+                is_match[is_match] = self._data[pieces.starts[is_match] + at] == name[at]
+            if pieces.rows is None and is_match.all():
                 starts, ends = values, pieces.ends
                 continue
-            rows = np.flatnonzero(is_it) if pieces.rows is None else pieces.rows[is_it]
+            rows = np.flatnonzero(is_match) if pieces.rows is None else pieces.rows[is_match]
             starts, ends = starts.copy(), ends.copy()
-            starts[rows], ends[rows] = values[is_it], pieces.ends[is_it]
+            starts[rows], ends[rows] = values[is_match], pieces.ends[is_match]
         if ends is self._starts:
             return None
         lengths = ends - starts
@@ -148,7 +148,7 @@ class PropertyPieces:
 
     def _separators(self, starts: Positions, lengths: Positions) -> Words:
         """Return the separators in each window as bits; the lowest is that of the first byte."""
-        windows, late, back = self._take_within(starts, f"V{_WINDOW}")
+        windows, late, back = self._read_within(starts, f"V{_WINDOW}")
         is_one = windows.view(np.uint8) == _SEPARATOR
         bits = np.packbits(is_one, bitorder="little").view(_WORD)
         bits[late:] >>= back.astype(_WORD)
@@ -156,11 +156,11 @@ class PropertyPieces:
 
     def _words(self, starts: Positions) -> Words:
         """Return the first eight bytes at these positions, with zeros after the last byte."""
-        words, late, back = self._take_within(starts, _WORD)
+        words, late, back = self._read_within(starts, _WORD)
         words[late:] >>= (8 * back).astype(_WORD)
         return words
 
-    def _take_within(
+    def _read_within(
         self, starts: Positions, dtype: np.dtype[Any] | str
     ) -> tuple[Structures, int, Positions]:
         """Return the values of type ``dtype`` at these positions, within the data.
@@ -193,8 +193,8 @@ def _lowest_bit(bits: Words) -> Positions:
         bits = bits[:1]
     lowest = bits & (~bits + _ONE)
     exponents = lowest.astype(np.float64).view(_WORD) >> _EXPONENT_SHIFT
-    places: Positions = exponents.astype(np.int64) - _EXPONENT_BIAS
-    return places
+    bit_numbers: Positions = exponents.astype(np.int64) - _EXPONENT_BIAS
+    return bit_numbers
 
 
 # ---- Whole maps, for which the strings are scanned for all separators.
@@ -334,8 +334,8 @@ def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArr
     values = maps.items[offsets[0] : offsets[-1]]
     _check_texts(names, has_null=True)
     _check_texts(values, has_null=True)
-    _reject_separator(NAME_VALUE_SEPARATOR, "a name without \\x01", names)
-    _reject(
+    _check_no_separator(NAME_VALUE_SEPARATOR, "a name without \\x01", names)
+    _raise_if_any(
         pc.is_in(names, pa.array(reserved, pa.string())), f"{', '.join(reserved)} only once", names
     )
     separators = pa.scalar(NAME_VALUE_SEPARATOR), pa.scalar(PROPERTY_SEPARATOR)
@@ -358,10 +358,10 @@ def lengths_of_maps(maps: pa.MapArray) -> Positions:
 
 def _check_texts(texts: pa.Array, *, has_null: bool) -> None:
     """Reject text that would be read back differently, as `encode_properties` does."""
-    _reject(pc.equal(pc.binary_length(texts), 0), "text that is not empty", texts)
-    _reject_separator(PROPERTY_SEPARATOR, "text without \\x02", texts)
+    _raise_if_any(pc.equal(pc.binary_length(texts), 0), "text that is not empty", texts)
+    _check_no_separator(PROPERTY_SEPARATOR, "text without \\x02", texts)
     if has_null:
-        _reject(pc.is_null(texts), "text", texts)
+        _raise_if_any(pc.is_null(texts), "text", texts)
 
 
 def has_no_separator(separator: str, texts: pa.StringArray) -> bool:
@@ -373,12 +373,12 @@ def has_no_separator(separator: str, texts: pa.StringArray) -> bool:
     return ord(separator) not in np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
 
 
-def _reject_separator(separator: str, needed: str, texts: pa.StringArray) -> None:
+def _check_no_separator(separator: str, needed: str, texts: pa.StringArray) -> None:
     if not has_no_separator(separator, texts):  # the bytes of nulls may have it as well
-        _reject(pc.match_substring(texts, separator), needed, texts)
+        _raise_if_any(pc.match_substring(texts, separator), needed, texts)
 
 
-def _reject(bad: pa.BooleanArray, needed: str, texts: pa.Array) -> None:
+def _raise_if_any(bad: pa.BooleanArray, needed: str, texts: pa.Array) -> None:
     first = pc.index(bad, True).as_py()
     if first >= 0:
         raise RecordError(

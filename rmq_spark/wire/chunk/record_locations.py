@@ -49,10 +49,10 @@ def has_long_runs(physical_offsets: npt.ArrayLike, sizes: npt.ArrayLike) -> bool
 def encode_locations(physical_offsets: npt.ArrayLike, sizes: npt.ArrayLike) -> bytes:
     """Return the locations of records, and their sizes."""
     starts, lengths = np.asarray(physical_offsets, np.int64), np.asarray(sizes, np.int64)
-    firsts = np.concatenate(([0], _run_starts(starts, lengths)))
-    runs = np.empty(len(firsts), _RUN)
-    runs["place"] = starts[firsts]
-    runs["records"] = np.diff(firsts, append=len(starts))
+    run_starts = np.concatenate(([0], _run_starts(starts, lengths)))
+    runs = np.empty(len(run_starts), _RUN)
+    runs["place"] = starts[run_starts]
+    runs["records"] = np.diff(run_starts, append=len(starts))
     return _COUNT.pack(len(runs)) + runs.tobytes() + encode_sizes(lengths)
 
 
@@ -74,8 +74,8 @@ def decode_located(data: Buffer) -> LocatedRecords:
     if not 0 <= count <= len(view) // _RUN.itemsize:
         raise RecordError("placed records", at=0, needed="as many runs as it states", found=count)
     sizes_at = _COUNT.size + count * _RUN.itemsize
-    told, records = decode_sized_chunk(view[sizes_at:])
-    sizes = np.asarray(told, np.int32)
+    size_list, records = decode_sized_chunk(view[sizes_at:])
+    sizes = np.asarray(size_list, np.int32)
     if not count:
         return LocatedRecords(None, sizes, records)
     runs = np.frombuffer(view[_COUNT.size : sizes_at], _RUN)
@@ -85,6 +85,6 @@ def decode_located(data: Buffer) -> LocatedRecords:
             "placed records", at="runs", needed=f"{len(sizes)} records in all", found=of_each.sum()
         )
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
-    firsts = np.cumsum(of_each) - of_each
-    places: Positions = starts + np.repeat(runs["place"] - starts[firsts], of_each)
-    return LocatedRecords(places, sizes, records)
+    run_starts = np.cumsum(of_each) - of_each
+    positions: Positions = starts + np.repeat(runs["place"] - starts[run_starts], of_each)
+    return LocatedRecords(positions, sizes, records)

@@ -171,10 +171,10 @@ def _compile_decoder(
     ]
     lines = ["def decode(ext_fields):", "    get = ext_fields.get"]
     for n, field in enumerate(fields):
-        taken = (
+        expression = (
             f"ext_fields[{field.key!r}]" if field.default is _REQUIRED else f"get({field.key!r})"
         )
-        lines.append(f"    f{n} = {taken}")
+        lines.append(f"    f{n} = {expression}")
     if numbers:
         texts = ", ".join(f"f{n}" for n, _ in numbers)
         lines.append(f"    if not ''.join(({texts},)).isdecimal(): raise ValueError")

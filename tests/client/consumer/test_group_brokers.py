@@ -332,7 +332,7 @@ def test_sql_condition_is_checked_by_a_reachable_broker_of_the_topic(brokers, ap
 def test_offsets_are_asked_of_the_master(brokers, api):
     api.answers["query_consumer_offset"] = 4
     assert brokers.consumer_offset(A) == 4
-    brokers.update_consumer_offset(A, 6, one_way=True)
+    brokers.update_consumer_offset(A, 6, is_one_way=True)
     assert api.asked[-1] == ("update_consumer_offset", "a:1", "G", A, 6, True)
     brokers.search_offset(B, 1_000)
     assert api.asked[-1] == ("search_offset", "b:1", B, 1_000)

@@ -25,10 +25,10 @@ class Brokers:
         self._check(queue)
         return self.offsets.get(queue)
 
-    def update_consumer_offset(self, queue, offset, *, one_way):
+    def update_consumer_offset(self, queue, offset, *, is_one_way):
         self._check(queue)
         self.offsets[queue] = offset
-        self.told.append((queue, offset, one_way))
+        self.told.append((queue, offset, is_one_way))
 
     def _check(self, queue):
         if queue.broker_name in self.down:
@@ -101,9 +101,9 @@ def test_persist_waits_for_the_answer(store, brokers):
 
 def test_persist_completes_if_offset_is_removed_meanwhile():
     class ToldLate(Brokers):
-        def update_consumer_offset(self, queue, offset, *, one_way):
+        def update_consumer_offset(self, queue, offset, *, is_one_way):
             store.remove_offset(queue)  # as a lane does that begins the queue
-            super().update_consumer_offset(queue, offset, one_way=one_way)
+            super().update_consumer_offset(queue, offset, is_one_way=is_one_way)
 
     brokers = ToldLate()
     store = RemoteBrokerOffsetStore(brokers)

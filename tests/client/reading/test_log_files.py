@@ -255,7 +255,7 @@ def outcome(api, address, **way):
 
 def log_of(tmp_path, *messages, queue=QUEUE, host="10.0.0.1:9"):
     """One file of a log with these messages, and where each is."""
-    data, places, sizes = b"", [], []
+    data, physical_offsets, sizes = b"", [], []
     for queue_offset, body in messages:
         where = parse_host(host)
         message = StoredMessage(
@@ -269,7 +269,7 @@ def log_of(tmp_path, *messages, queue=QUEUE, host="10.0.0.1:9"):
             magic=layout.MAGIC_V2 if len(queue.topic) > 127 else layout.MAGIC_V1,
         )
         record = encode_record(message)
-        places.append(len(data))
+        physical_offsets.append(len(data))
         sizes.append(len(record))
         data += record
     (tmp_path / "log").mkdir(exist_ok=True)
@@ -277,13 +277,15 @@ def log_of(tmp_path, *messages, queue=QUEUE, host="10.0.0.1:9"):
     (tmp_path / "proof.0").write_bytes(b"proof")
     place = LogLocation(str(tmp_path), "log", 1 << 20, "proof.0")
     files = LogFiles(LogDirectory(place.directory), place, b"proof")
-    return files, np.array(places), np.array(sizes, np.int32), data
+    return files, np.array(physical_offsets), np.array(sizes, np.int32), data
 
 
 def test_records_lie_back_to_back_whatever_lies_between_them(tmp_path):
-    files, places, sizes, data = log_of(tmp_path, (3, b"a"), (0, b"other"), (4, b"b" * 50))
-    found = files.read_records(QUEUE, places[::2], sizes[::2], range(3, 5))
-    assert bytes(found.data) == data[: sizes[0]] + data[places[2] :]
+    files, physical_offsets, sizes, data = log_of(
+        tmp_path, (3, b"a"), (0, b"other"), (4, b"b" * 50)
+    )
+    found = files.read_records(QUEUE, physical_offsets[::2], sizes[::2], range(3, 5))
+    assert bytes(found.data) == data[: sizes[0]] + data[physical_offsets[2] :]
 
 
 @pytest.mark.parametrize(
@@ -304,17 +306,17 @@ def test_records_lie_back_to_back_whatever_lies_between_them(tmp_path):
     ],
 )
 def test_mismatching_records_in_log_files_are_not_used(tmp_path, of, changed):
-    files, places, sizes, _ = log_of(tmp_path, (3, b"a" * 9), (4, b"b" * 50))
+    files, physical_offsets, sizes, _ = log_of(tmp_path, (3, b"a" * 9), (4, b"b" * 50))
     queue, offsets = QUEUE, range(3, 5)
     if of == "places":
-        places = places + np.array(changed)
+        physical_offsets = physical_offsets + np.array(changed)
     elif of == "sizes":
         sizes = sizes + np.array(changed, np.int32)
     elif of == "queue":
         queue = changed
     else:
         offsets = changed
-    assert files.read_records(queue, places, sizes, offsets) is None
+    assert files.read_records(queue, physical_offsets, sizes, offsets) is None
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1:9", "[::1]:9"])
@@ -322,25 +324,27 @@ def test_mismatching_records_in_log_files_are_not_used(tmp_path, of, changed):
 def test_records_of_all_topics_and_hosts_are_found(tmp_path, topic, host):
     """A long topic has the second magic, and hosts of IPv6 are longer."""
     queue = MessageQueue(topic, "broker-a", 3)
-    files, places, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b" * 9), queue=queue, host=host)
-    assert bytes(files.read_records(queue, places, sizes, range(2)).data) == data
+    files, physical_offsets, sizes, data = log_of(
+        tmp_path, (0, b"a"), (1, b"b" * 9), queue=queue, host=host
+    )
+    assert bytes(files.read_records(queue, physical_offsets, sizes, range(2)).data) == data
     other = MessageQueue(topic[:-1] + "U", "broker-a", 3)
-    assert files.read_records(other, places, sizes, range(2)) is None
+    assert files.read_records(other, physical_offsets, sizes, range(2)) is None
 
 
 def test_offsets_must_ascend(tmp_path):
-    files, places, sizes, _ = log_of(tmp_path, (4, b"a"), (3, b"b"))
-    assert files.read_records(QUEUE, places, sizes, range(9)) is None
+    files, physical_offsets, sizes, _ = log_of(tmp_path, (4, b"a"), (3, b"b"))
+    assert files.read_records(QUEUE, physical_offsets, sizes, range(9)) is None
 
 
 def test_log_files_are_not_read_after_their_proof_changed(tmp_path):
     """As where another broker has taken the place of the one that wrote it."""
-    files, places, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b"))
-    assert bytes(files.read_records(QUEUE, places, sizes, range(2)).data) == data
+    files, physical_offsets, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b"))
+    assert bytes(files.read_records(QUEUE, physical_offsets, sizes, range(2)).data) == data
     (tmp_path / "proof.0").write_bytes(b"proof of another connection")
-    assert files.read_records(QUEUE, places, sizes, range(2)) is None
+    assert files.read_records(QUEUE, physical_offsets, sizes, range(2)) is None
     (tmp_path / "proof.0").unlink()
-    assert files.read_records(QUEUE, places, sizes, range(2)) is None
+    assert files.read_records(QUEUE, physical_offsets, sizes, range(2)) is None
 
 
 def test_proven_log_directory_is_read_even_after_it_was_moved(tmp_path):
@@ -348,10 +352,10 @@ def test_proven_log_directory_is_read_even_after_it_was_moved(tmp_path):
     store, other = tmp_path / "store", tmp_path / "other"
     for root, body in ((other, b"wrong"), (store, b"right")):
         root.mkdir()
-        files, places, sizes, _ = log_of(root, (0, body), (1, body))
+        files, physical_offsets, sizes, _ = log_of(root, (0, body), (1, body))
     store.rename(tmp_path / "aside")
     other.rename(store)
-    assert b"right" in bytes(files.read_records(QUEUE, places, sizes, range(2)).data)
+    assert b"right" in bytes(files.read_records(QUEUE, physical_offsets, sizes, range(2)).data)
 
 
 # ---- who may name files
@@ -601,7 +605,7 @@ def test_log_files_are_asked_only_of_a_broker_on_the_same_machine(
     filled(running_broker, LARGE)
     monkeypatch.setattr(RemotingConnection, "endpoints", (parse_host(client), parse_host(broker)))
     asked = []
-    monkeypatch.setattr(RemotingClient, "log_place", lambda *_: asked.append(1))
+    monkeypatch.setattr(RemotingClient, "query_log_location", lambda *_: asked.append(1))
     way = {"local_files": LocalLogFinder(is_requested=True)}
     pulled(api, running_broker.address, **way)
     assert bool(asked) is asks
@@ -624,7 +628,7 @@ def test_pull_for_log_places_fails_when_its_connection_was_replaced(running_brok
     header = BulkPull(api, running_broker.address, "G", QUEUE, 0, 1)._header
     way = {"is_chunk": True, "proven_connection": log.connection}
     answer = api.pull_async(running_broker.address, header._replace(max_msg_nums=60), **way)
-    assert answer.result(10).places is not None
+    assert answer.result(10).physical_offsets is not None
     api.connections.close(running_broker.address)
     with pytest.raises(ConnectionClosed):
         api.pull_async(running_broker.address, header, **way)

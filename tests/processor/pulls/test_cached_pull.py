@@ -89,7 +89,7 @@ def test_cached_pulls_are_limited_and_discarded_with_their_client():
         assert not table.may_learn(client)  # they have not paid for more
     known = [table.get(client) for client in clients]
     assert [each and len(each) for each in known] == [None, None, 3]
-    known[2].learning_budget.earn(1_000)
+    known[2].learning_budget.repay(1_000)
     assert table.may_learn(clients[2])
     put(table, clients[2], pull_request(0, queue_id=3))
     assert len(table) == len(known[2]) == 1  # it has started over

@@ -72,9 +72,9 @@ def test_message_query_answer_has_rocketmqs_maximum_of_messages(room):
 def test_message_query_answer_fits_a_frame_but_has_at_least_one_message(room, monkeypatch):
     for number in range(4):
         room.put(f"{number}" * 1000, keys="k")
-    monkeypatch.setattr(query_message, "ANSWER_BYTES_MAX", 2500)
+    monkeypatch.setattr(query_message, "RESPONSE_BYTES_MAX", 2500)
     assert [body[0] for body in bodies(query(room))] == ["2", "3"]
-    monkeypatch.setattr(query_message, "ANSWER_BYTES_MAX", 10)
+    monkeypatch.setattr(query_message, "RESPONSE_BYTES_MAX", 10)
     assert [body[0] for body in bodies(query(room))] == ["3"]
 
 

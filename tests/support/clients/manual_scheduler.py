@@ -22,7 +22,7 @@ class MovedTasks:
 
     def schedule(self, action, delay_ms=0):
         task = Task(action, self.now_ms + delay_ms)
-        heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
+        heapq.heappush(self._tasks, (task.due_at, next(self._numbers), task))
         return task
 
     def for_broker(self, _):

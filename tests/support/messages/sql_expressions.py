@@ -103,11 +103,11 @@ def _random_comparison(random: Random, levels: int) -> Condition:
 
 
 def _random_between(random: Random) -> Between:
-    negated = random.random() < 0.4
+    is_negated = random.random() < 0.4
     low, high = _number(random), _number(random)
     if isinstance(low, Literal) and isinstance(high, Literal) and high.constant < low.constant:
         low, high = high, low
-    return Between(_number(random), low, high, negated)
+    return Between(_number(random), low, high, is_negated)
 
 
 def _number(random: Random) -> Expression:
@@ -201,7 +201,7 @@ def _comparison(node: Expression, random: Random) -> str:
     if isinstance(node, Comparison):
         left, right = _written(node.left, _UNARY, random), _written(node.right, _UNARY, random)
         return f"{left}{_gap(random, '')}{node.sign}{_gap(random, '')}{right}"
-    negation = _word("NOT", random) if getattr(node, "negated", False) else ""
+    negation = _word("NOT", random) if getattr(node, "is_negated", False) else ""
     if isinstance(node, Between):
         low, high = _written(node.low, _UNARY, random), _written(node.high, _UNARY, random)
         operand = _written(node.operand, _UNARY, random)
@@ -321,14 +321,14 @@ def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PL
             )
         case Comparison(left, sign, right):
             return _ordered(left, sign, right, properties)
-        case Between(operand, low, high, negated):
-            signs = ("<", ">") if negated else (">=", "<=")
+        case Between(operand, low, high, is_negated):
+            signs = ("<", ">") if is_negated else (">=", "<=")
             first = _ordered(operand, signs[0], low, properties)
-            return _pair(first, Comparison(operand, signs[1], high), negated, properties)
-        case In(operand, texts, negated):
+            return _pair(first, Comparison(operand, signs[1], high), is_negated, properties)
+        case In(operand, texts, is_negated):
             value = _opinion(operand, properties)
-            return None if value is None else (value in texts) != negated
-        case TextMatch(operand, kind, text, negated):
+            return None if value is None else (value in texts) != is_negated
+        case TextMatch(operand, kind, text, is_negated):
             value = _opinion(operand, properties) if text else None
             if not isinstance(value, str):
                 return False
@@ -337,7 +337,7 @@ def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PL
                 "STARTSWITH": slice(len(text)),
                 "ENDSWITH": slice(-len(text), None),
             }
-            return (text in value[place[kind]]) != negated
+            return (text in value[place[kind]]) != is_negated
         case Equal(left, right):
             values = _opinion(left, properties), _opinion(right, properties)
             if values == (None, None):

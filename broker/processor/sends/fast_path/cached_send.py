@@ -241,18 +241,18 @@ class ClientSendCache:
         get = request.ext_fields.get
         same, born_timestamp, properties = _NAMES[request.code]
         key = request.code, tuple(map(get, same))
-        plan = self._by_key.get(key)
-        if plan is not None and self._is_valid(plan):
+        cached_send = self._by_key.get(key)
+        if cached_send is not None and self._is_valid(cached_send):
             try:
-                return plan, parse_int64(get(born_timestamp, "")), get(properties)
+                return cached_send, parse_int64(get(born_timestamp, "")), get(properties)
             except ValueError:
                 pass  # the codec describes the error best
         header: SendMessageRequestHeader = header_of(request)
-        plan = self._new_plan(request, header)
+        cached_send = self._new_cached_send(request, header)
         is_short = sum(len(text or "") for text in key[1]) <= _CACHED_CHARACTERS_MAX
-        if header.queue_id >= 0 and is_short and self._admission.is_cacheable(plan.topic):
-            self._put(key, plan)
-        return plan, header.born_timestamp, header.properties
+        if header.queue_id >= 0 and is_short and self._admission.is_cacheable(cached_send.topic):
+            self._put(key, cached_send)
+        return cached_send, header.born_timestamp, header.properties
 
     def learn(
         self, header: bytes, request: RemotingCommand, sign: SignTemplate | None = None
@@ -266,8 +266,13 @@ class ClientSendCache:
         if known is not None and self._is_valid(known.cached_send):
             return True
         same, _, _ = _NAMES[request.code]
-        plan = self._by_key.get((request.code, tuple(map(request.ext_fields.get, same))))
-        if plan is None or plan.is_batch or plan.is_retry or not self.learning_budget.spend():
+        cached_send = self._by_key.get((request.code, tuple(map(request.ext_fields.get, same))))
+        if (
+            cached_send is None
+            or cached_send.is_batch
+            or cached_send.is_retry
+            or not self.learning_budget.spend()
+        ):
             return False
         shape = build_template(header, request)
         if shape is None:
@@ -278,7 +283,9 @@ class ClientSendCache:
         before = len(self.headers)
         if before >= CACHED_SENDS_MAX:
             self.headers.clear()
-        self.headers[shape.prefix] = CachedHeader(shape, plan, request.without_content(), signed)
+        self.headers[shape.prefix] = CachedHeader(
+            shape, cached_send, request.without_content(), signed
+        )
         self._on_count_change(len(self.headers) - before)
         return True
 
@@ -289,21 +296,26 @@ class ClientSendCache:
         self._on_count_change(-before)
         self.access_version = access_version
 
-    def _is_valid(self, plan: CachedSend) -> bool:
-        return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._deleting
+    def _is_valid(self, cached_send: CachedSend) -> bool:
+        return (
+            self._config_of(cached_send.topic) is cached_send.topic_config
+            and cached_send.topic not in self._deleting
+        )
 
     def __len__(self) -> int:
         return len(self._by_key) + len(self.headers)
 
-    def _put(self, key: _Key, plan: CachedSend) -> None:
+    def _put(self, key: _Key, cached_send: CachedSend) -> None:
         before = len(self)
         if len(self._by_key) >= CACHED_SENDS_MAX:
             self._by_key.clear()
             self.headers.clear()
-        self._by_key[key] = plan
+        self._by_key[key] = cached_send
         self._on_count_change(len(self) - before)
 
-    def _new_plan(self, request: RemotingCommand, header: SendMessageRequestHeader) -> CachedSend:
+    def _new_cached_send(
+        self, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> CachedSend:
         topic = header.topic
         queue_id = self._admission.admit(
             topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
@@ -346,26 +358,26 @@ class SendCache(PerClientCache[ClientSendCache]):
 
     def for_client(self, connection: Channel) -> ClientSendCache:
         """Return the cached sends of a client."""
-        plans = self._clients.get(connection)
-        return plans if plans is not None else self._new(connection)
+        client_cache = self._clients.get(connection)
+        return client_cache if client_cache is not None else self._new(connection)
 
-    def check_admission(self, plan: CachedSend) -> None:
+    def check_admission(self, cached_send: CachedSend) -> None:
         """Check a cached send again if its topic has changed since; raise as `admit` does."""
         admission = self._admission
         if (
-            admission.config_of(plan.topic) is not plan.topic_config
-            or plan.topic in admission.deleting
+            admission.config_of(cached_send.topic) is not cached_send.topic_config
+            or cached_send.topic in admission.deleting
         ):
-            header, queue_id = plan.header, plan.template.queue[1]
+            header, queue_id = cached_send.header, cached_send.template.queue[1]
             nums = header.default_topic_queue_nums
-            admission.admit(plan.topic, queue_id, header.default_topic, nums)
+            admission.admit(cached_send.topic, queue_id, header.default_topic, nums)
 
     def _new(self, connection: Channel) -> ClientSendCache:
-        is_here = not connection.is_closed  # otherwise it was discarded already
-        count = self.add_count if is_here else lambda _: None
-        plans = ClientSendCache(
+        is_connected = not connection.is_closed  # otherwise it was discarded already
+        count = self.add_count if is_connected else lambda _: None
+        client_cache = ClientSendCache(
             self._admission, connection.remote_host, self._store_host(connection), count
         )
-        if is_here:
-            self._clients[connection] = plans
-        return plans
+        if is_connected:
+            self._clients[connection] = client_cache
+        return client_cache

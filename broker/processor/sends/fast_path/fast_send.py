@@ -141,15 +141,15 @@ class FastSend:
         """Cache the template of a send that took the normal path; return whether it is known."""
         if request.code != _SEND or request.serialize_type is not _JSON:
             return False
-        plans = self._cache.get(connection)
-        if plans is None:
+        client_cache = self._cache.get(connection)
+        if client_cache is None:
             return False
         if not self._access.is_enabled:
-            return plans.learn(bytes(header), request)
-        if plans.access_version != self._access.version:
-            plans.discard_headers(self._access.version)
+            return client_cache.learn(bytes(header), request)
+        if client_cache.access_version != self._access.version:
+            client_cache.discard_headers(self._access.version)
         unsigned, _ = cut_signature(bytes(header))
-        return plans.learn(
+        return client_cache.learn(
             unsigned, request, partial(self._access.template_of, connection, request)
         )
 
@@ -160,12 +160,12 @@ class FastSend:
         """
         if self._busy_reason() is not None:
             return start
-        plans = self._cache.get(connection)
-        if plans is None or not plans.headers:
+        client_cache = self._cache.get(connection)
+        if client_cache is None or not client_cache.headers:
             return start
-        if self._access.is_enabled and plans.access_version != self._access.version:
+        if self._access.is_enabled and client_cache.access_version != self._access.version:
             return start
-        cuts = list(self._parse_run(plans, data, start))
+        cuts = list(self._parse_run(client_cache, data, start))
         if not cuts:
             return start
         properties = self._rewrite_properties(cuts)
@@ -175,7 +175,7 @@ class FastSend:
         if not count:
             return start
         if count == 1:
-            return self._put_single(connection, plans, cuts[0], properties[0])
+            return self._put_single(connection, client_cache, cuts[0], properties[0])
         shapes, born_timestamps, _, bodies, opaques, ends = zip(*cuts[:count], strict=True)
         templates = [cached.cached_send.template for cached in shapes]
         parts = UniformParts([template.flag for template in templates], bodies, properties)
@@ -183,7 +183,7 @@ class FastSend:
         result = self._store.put_run(run)
         if result is None:
             return start
-        plans.learning_budget.earn(count)
+        client_cache.learning_budget.repay(count)
         records = run.recent.records if result.status is _PUT_OK else [_NOT_STORED] * count
         puts = list(map(_run_message, shapes, opaques, records))
         self._unacknowledged.append(_UnacknowledgedRun(connection, result, puts))
@@ -191,13 +191,17 @@ class FastSend:
         return end
 
     def _put_single(
-        self, connection: Channel, plans: ClientSendCache, cut: _ParsedSend, properties: bytes
+        self,
+        connection: Channel,
+        client_cache: ClientSendCache,
+        cut: _ParsedSend,
+        properties: bytes,
     ) -> int:
         """Process a single send, for which a run would cost more than it saves."""
-        planned, born_timestamp, _, body, opaque, end = cut
-        plans.learning_budget.earn(1)
-        request = planned.request.with_opaque(opaque)
-        send = connection, request, planned.cached_send, True
+        cached_header, born_timestamp, _, body, opaque, end = cut
+        client_cache.learning_budget.repay(1)
+        request = cached_header.request.with_opaque(opaque)
+        send = connection, request, cached_header.cached_send, True
         self._put_one(send, body, properties, born_timestamp)
         return end
 
@@ -208,16 +212,18 @@ class FastSend:
 
     def acknowledge_all(self) -> None:
         """Answer the sends of a turn, now or when they are on the disk."""
-        unanswered, self._unacknowledged = self._unacknowledged, []
-        for connection, result, puts in unanswered:
+        unacknowledged, self._unacknowledged = self._unacknowledged, []
+        for connection, result, puts in unacknowledged:
             acknowledge = partial(self._acknowledge, connection, puts)
             self._acknowledger.when_stored(result, acknowledge, sends=len(puts))
 
-    def _parse_run(self, plans: ClientSendCache, data: bytes, start: int) -> Iterator[_ParsedSend]:
+    def _parse_run(
+        self, client_cache: ClientSendCache, data: bytes, start: int
+    ) -> Iterator[_ParsedSend]:
         """Cut the sends that begin at ``start`` of ``data``, up to the first of unknown shape."""
         end, stop = len(data), start + RUN_BYTES_MAX
-        planned_of, config_of, leaving = (
-            plans.headers.get,
+        cached_header_of, config_of, leaving = (
+            client_cache.headers.get,
             self._cache.config_of,
             self._cache.deleting,
         )
@@ -244,23 +250,23 @@ class FastSend:
             if is_signed:
                 header, signature = cut_signature(header)
             before, _, rest = header.partition(BORN_MARK)
-            planned = planned_of(before)
-            if planned is None:
+            cached_header = cached_header_of(before)
+            if cached_header is None:
                 return
-            plan = planned.cached_send
-            cut = planned.header_template.match(rest)
+            cached_send = cached_header.cached_send
+            cut = cached_header.header_template.match(rest)
             if (
                 cut is None
-                or config_of(plan.topic) is not plan.topic_config
-                or plan.topic in leaving
+                or config_of(cached_send.topic) is not cached_send.topic_config
+                or cached_send.topic in leaving
             ):
                 return
             born_timestamp, text, opaque = cut
-            if planned.signed is not None and not planned.signed.is_valid_signature(
+            if cached_header.signed is not None and not cached_header.signed.is_valid_signature(
                 rest[:BORN_DIGITS], unescape(text), data[body_at:start], signature
             ):
                 return
-            yield planned, born_timestamp, text, view[body_at:start], opaque, start
+            yield cached_header, born_timestamp, text, view[body_at:start], opaque, start
 
     def _rewrite_properties(self, cuts: Sequence[_ParsedSend]) -> list[bytes]:
         """Return the properties to store of the first sends, up to one for the normal path."""
@@ -295,12 +301,12 @@ class FastSend:
     def _acknowledge_stored(self, connection: Channel, puts: Sequence[_RunMessage]) -> None:
         sizes_of: dict[str, list[int]] = {}
         rows: list[tuple[object, ...]] = []
-        for planned, opaque, physical_offset, queue_offset, size in puts:
-            plan = planned.cached_send
-            sizes_of.setdefault(plan.topic, []).append(size)
-            if not planned.request.flag & _ONE_WAY:
-                queue_id = plan.template.queue[1]
-                rows.append((plan.id_start, physical_offset, queue_id, queue_offset, opaque))
+        for cached_header, opaque, physical_offset, queue_offset, size in puts:
+            cached_send = cached_header.cached_send
+            sizes_of.setdefault(cached_send.topic, []).append(size)
+            if not cached_header.request.flag & _ONE_WAY:
+                queue_id = cached_send.template.queue[1]
+                rows.append((cached_send.id_start, physical_offset, queue_id, queue_offset, opaque))
         for topic, sizes in sizes_of.items():
             self._stats.record_put(topic, len(sizes), sum(sizes), calls=len(sizes))
         self._response_template.send_all(connection, rows)
@@ -309,15 +315,15 @@ class FastSend:
         self, connection: Channel, puts: Sequence[_RunMessage], result: PutMessageResult
     ) -> None:
         """Answer messages that were not stored, or not in time, as the normal path does."""
-        for planned, opaque, physical_offset, queue_offset, size in puts:
+        for cached_header, opaque, physical_offset, queue_offset, size in puts:
             own = result._replace(
                 physical_offset=physical_offset,
                 queue_offset=queue_offset,
                 end_offset=physical_offset + size if size else physical_offset,
                 message_count=1,
             )
-            request = planned.request.with_opaque(opaque)
-            self._acknowledge_send(connection, request, planned.cached_send, (), own)
+            request = cached_header.request.with_opaque(opaque)
+            self._acknowledge_send(connection, request, cached_header.cached_send, (), own)
 
 
 def _run_message(cached: CachedHeader, opaque: int, record: RecentRecord) -> _RunMessage:

@@ -200,8 +200,8 @@ def _read(visit: Visit, form: FormInput) -> Message | None:
         message.check()
         message.properties_text(_PLACEHOLDER_ID)
     except MessageRejected as error:
-        says = f"Needed {error.needed}, found {error.found}."
-        form.faults[_FIELD_OF.get(error.what, "properties")] = says
+        hint = f"Needed {error.needed}, found {error.found}."
+        form.faults[_FIELD_OF.get(error.what, "properties")] = hint
         return None
     fault = _topic_fault(visit, topic)
     if fault is not None:
@@ -383,9 +383,9 @@ def _produce_command(visit: Visit, message: Message) -> Html:
     for pair in message.properties.items():
         options += ["--property", "=".join(pair)]
     options += ["--delay-level", str(message.delay_level)] if message.delay_level else []
-    says = "The body comes from a file; the command does not set the flag."
+    hint = "The body comes from a file; the command does not set the flag."
     return join(
-        el("p.hint", says), visit.command("produce", message.topic, "FILE", options=options)
+        el("p.hint", hint), visit.command("produce", message.topic, "FILE", options=options)
     )
 
 
@@ -579,7 +579,7 @@ def _send(visit: Visit, message: Message, rules: SendRules) -> SendResult:
         return producer.send(message)
 
 
-def _dry_run(says: str, message: Message) -> Html:
+def _dry_run(hint: str, message: Message) -> Html:
     body = bytes(message.body)
     view = render_body(body)
     cut = "" if view.shown_bytes is None else f", first {ui.size(view.shown_bytes)} shown"
@@ -602,7 +602,7 @@ def _dry_run(says: str, message: Message) -> Html:
         pairs.append(("Flag", str(message.flag)))
     kind = el("span.hint", f"{view.kind}, {ui.size(len(body))}{cut}")
     return join(
-        el("p", ui.badge("dry run"), " Nothing has been sent. ", says),
+        el("p", ui.badge("dry run"), " Nothing has been sent. ", hint),
         el("div.card.pad", ui.facts(pairs)),
         ui.card("Body", el("div.card.scroll", view.element), header_content=kind),
     )
@@ -633,18 +633,18 @@ def _failed_page(page: Page, error: RocketPollError) -> Page:
 
 def _sent_page(message: Message, result: SendResult) -> Page:
     queue, queue_offset = result.queue, result.queue_offset
-    place = f"{queue_text(queue)} at {queue_offset:,}"
+    location = f"{queue_text(queue)} at {queue_offset:,}"
     recall = NOTHING
     if message.has_timer:  # until then it is in the broker's own topic, as with a delay level
         where: Child = " It is delivered at its time."
-        place = "with a timer"
+        location = "with a timer"
         if result.recall_handle is not None:
             recall = el("a.button", "Recall it", href=recall_path(result.recall_handle))
     elif message.delay_level:
         where = " It is delivered after its delay."
-        place = f"with delay level {message.delay_level}"
+        location = f"with delay level {message.delay_level}"
     else:
-        link = el("a", place, href=message_path(queue, queue_offset))
+        link = el("a", location, href=message_path(queue, queue_offset))
         where = [" It is stored in ", link, "."]
     topic = message.topic
     content = join(
@@ -655,7 +655,7 @@ def _sent_page(message: Message, result: SendResult) -> Page:
     )  # fmt: skip
     size = format_count(len(message.body), "byte")
     page = _page(topic, "Sent", content)
-    return replace(page, outcome=f"sent {size} to {topic} {place} as {result.message_id}")
+    return replace(page, outcome=f"sent {size} to {topic} {location} as {result.message_id}")
 
 
 def _origin(found: MessageExt) -> tuple[str, str]:

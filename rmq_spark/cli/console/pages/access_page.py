@@ -45,12 +45,12 @@ def users_and_lists(visit: Visit) -> Page:
     except BrokerRefused as error:
         if error.code != ResponseCode.SYSTEM_ERROR:
             raise
-        says = (
+        text = (
             f"The broker at {error.address} says: {(error.remark or 'no reason').rstrip('.')}. "
             "RocketMQ 5 says so if it stores no users: set authenticationMetadataProvider in its "
             "configuration to have some."
         )
-        return Page("Access", ui.empty_state("Users cannot be listed", says), "access")
+        return Page("Access", ui.empty_state("Users cannot be listed", text), "access")
     users = user_rows(by_broker)
     policies = policy_rows(visit.admin.acls())
     if not users and not policies:
@@ -73,8 +73,8 @@ def users_and_lists(visit: Visit) -> Page:
         _policy_table(policies),
     )
     own = str(visit.access.settings.get("access-key") or "")
-    says = f"This console acts as user {own}." if own else "This console has no credentials."
-    hint = el("p.hint", f"{says} To let a user consume a topic:")
+    text = f"This console acts as user {own}." if own else "This console has no credentials."
+    hint = el("p.hint", f"{text} To let a user consume a topic:")
     command = visit.command(
         "acl grant", "USER", "Topic:TOPIC", "Group:GROUP", options=("--actions", "Sub")
     )

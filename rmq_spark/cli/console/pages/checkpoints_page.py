@@ -72,26 +72,26 @@ def checkpoint(visit: Visit) -> Page:
         )
         return Page(directory, unreadable, "checkpoints", trail)
     last = latest_batch(batches)
-    places = query_positions(visit.admin, last)
+    positions = query_positions(visit.admin, last)
     content = ui.live_region(
         "checkpoint",
         ui.figures(
             [
-                ("Behind", total_behind(places)),
+                ("Behind", total_behind(positions)),
                 ("Last committed", f"batch {last.batch_id}" if last.is_committed else "none"),
                 ("Started", ui.age(last.timestamp_ms)),
             ]
         ),
-        ui.card("Queues", ui.table(_QUEUE_COLUMNS, [_queue_row(each) for each in places])),
+        ui.card("Queues", ui.table(_QUEUE_COLUMNS, [_queue_row(each) for each in positions])),
         ui.card("Batches", ui.table(_BATCH_COLUMNS, list(_batch_rows(batches)))),
     )
-    says = el(
+    hint = el(
         "p.hint",
         "Behind counts the messages after the last committed batch. To get the option with which "
         "another query continues there:",
     )
     command = visit.command("checkpoint", directory, options=["--start"])
-    return Page(directory, join(content, says, command), "checkpoints", trail)
+    return Page(directory, join(content, hint, command), "checkpoints", trail)
 
 
 def _list_row(visit: Visit, index: int, directory: str) -> ui.HtmlTableRow:

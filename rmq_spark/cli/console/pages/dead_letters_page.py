@@ -108,13 +108,13 @@ def resend_plan(visit: Visit) -> Page:
     group = visit.request.segments[1]
     chosen = _selected_dead_letters(visit, group, visit.request.query)
     count = format_count(len(chosen), "message")
-    places = [("at", location_text(letter.queue, letter.queue_offset)) for letter in chosen]
+    locations = [("at", location_text(letter.queue, letter.queue_offset)) for letter in chosen]
     action, back_path = path("dead-letters", group, "resend"), _dead_letters_path(group)
-    query = urlencode(places)
+    query = urlencode(locations)
     content = join(
         el("p", ui.badge("dry run"), " Nothing has been sent. These messages would be:"),
         ui.table(_RESEND_COLUMNS, [_plan_row(letter) for letter in chosen]),
-        visit.confirmation(f"Resend {count}", places, action, f"{action}?{query}", back_path),
+        visit.confirmation(f"Resend {count}", locations, action, f"{action}?{query}", back_path),
         ui.card(
             "On the command line",
             visit.command("dlq resend", group, *(each.offset_message_id for each in chosen)),
@@ -145,17 +145,17 @@ def _selected_dead_letters(
     visit: Visit, group: str, parameters: Sequence[tuple[str, str]]
 ) -> list[MessageExt]:
     topic = dlq_topic(group)
-    places = list(
+    locations = list(
         dict.fromkeys(parse_location(topic, text) for name, text in parameters if name == "at")
     )
-    if not places or len(places) > _RESEND_MAX:
+    if not locations or len(locations) > _RESEND_MAX:
         raise PageError(
             HTTPStatus.BAD_REQUEST,
-            "No dead letters are selected." if not places else "Too many are selected.",
+            "No dead letters are selected." if not locations else "Too many are selected.",
             f"Select 1 to {_RESEND_MAX} dead letters.",
         )
     chosen = []
-    for queue, queue_offset in places:
+    for queue, queue_offset in locations:
         letter = visit.admin.message_at(queue, queue_offset)
         if letter is None:
             raise PageError(
@@ -168,12 +168,14 @@ def _selected_dead_letters(
 
 
 def _row(letter: MessageExt) -> ui.HtmlTableRow:
-    place = location_text(letter.queue, letter.queue_offset)
+    location = location_text(letter.queue, letter.queue_offset)
     href = message_path(letter.queue, letter.queue_offset)
     origin = letter.properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
     return ui.HtmlTableRow(
         (
-            el("input", type="checkbox", name="at", value=place, aria_label=f"Select {place}"),
+            el(
+                "input", type="checkbox", name="at", value=location, aria_label=f"Select {location}"
+            ),
             el("a", ui.timestamp(letter.store_timestamp), href=href),
             el("a", origin, href=topic_path(origin)),
             letter.reconsume_times,

@@ -16,7 +16,7 @@ from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.charts import COUNT, chart, sparkline
 from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
-from rmq_spark.cli.console.survey import Known, may_be_stuck
+from rmq_spark.cli.console.survey import SurveyResult, may_be_stuck
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
 from rmq_spark.cli.groups.diagnosis import (
     GroupCondition,
@@ -151,9 +151,9 @@ def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
         )
     if _TIME_START.match(text):
         text = f"@{text}"
-    place = parse_position(text)
+    position = parse_position(text)
     chosen = parse_queue(queue) if queue else None
-    return _SeekRequest(visit.request.segments[1], text, place, read_field("topic"), chosen)
+    return _SeekRequest(visit.request.segments[1], text, position, read_field("topic"), chosen)
 
 
 def _digest(moves: Sequence[OffsetMove]) -> str:
@@ -336,34 +336,34 @@ def group(visit: Visit) -> Page:
     return Page(name, join(content, seeking), "groups", (("Groups", "/groups"),))
 
 
-def examine_known_groups(visit: Visit, shown: Sequence[str] = ()) -> Known[GroupExamination]:
+def examine_known_groups(visit: Visit, shown: Sequence[str] = ()) -> SurveyResult[GroupExamination]:
     """Return what is known of all groups; those that a page shows are examined first."""
     names = sorted(filterfalse(is_system_group, visit.admin.groups()))
     return visit.surveys.groups.get(names, shown)
 
 
-def stuck_groups(groups: Known[GroupExamination] | None) -> list[str]:
+def stuck_groups(groups: SurveyResult[GroupExamination] | None) -> list[str]:
     """Return the names of the groups that were found to be stuck."""
     found = {} if groups is None else groups.values
     return [name for name, each in found.items() if each.condition is GroupCondition.STUCK]
 
 
-def survey_hint(groups: Known[GroupExamination]) -> Html | None:
+def survey_hint(groups: SurveyResult[GroupExamination]) -> Html | None:
     """Return a hint that groups are not examined yet, or the error that prevents it."""
     if groups.error is not None:
         return ui.alert("Some groups could not be examined", str(groups.error))
     unsettled = sum(map(may_be_stuck, groups.values.values()))
-    says = []
+    sentences = []
     if groups.missing_count:
         count = format_count(len(groups.values) + groups.missing_count, "group")
-        says.append(f"Examined {len(groups.values):,} of {count} so far.")
+        sentences.append(f"Examined {len(groups.values):,} of {count} so far.")
     if unsettled:
         which = format_count(unsettled, "group has", "groups have")
-        says.append(
+        sentences.append(
             f"{which} a message that has waited for over 30 s: a second look shows whether "
             "the offset moves."
         )
-    return el("p.hint", " ".join(says)) if says else None
+    return el("p.hint", " ".join(sentences)) if sentences else None
 
 
 def group_state_badge(members: int, behind: int, examined: GroupExamination | None) -> Html:
@@ -465,8 +465,8 @@ def _queue_row(
 
 
 def _next_message(state: QueueState, title: Html | str) -> Html:
-    place = message_path(state.lag.queue, state.next_offset or 0)
-    return el("a", title, href=place, title="the next message")
+    href = message_path(state.lag.queue, state.next_offset or 0)
+    return el("a", title, href=href, title="the next message")
 
 
 def _skip_path(name: str, state: QueueState) -> str:

@@ -140,20 +140,22 @@ def _traced_step(event: TracedEvent) -> Html:
 
 def _delivery_step(delivery: Delivery) -> Html:
     text, tone = _STATE_BADGES[delivery.state]
-    says = ""
+    description = ""
     if delivery.state is DeliveryState.WAITING:
-        says = f"{delivery.messages_before:,} before it; the group is at {delivery.committed:,}"
+        description = (
+            f"{delivery.messages_before:,} before it; the group is at {delivery.committed:,}"
+        )
     elif delivery.state is DeliveryState.NOT_STARTED:
-        says = "the group has no committed offset in this queue"
+        description = "the group has no committed offset in this queue"
     elif delivery.state is DeliveryState.CONSUMED and delivery.retries:
-        says = f"redelivered {format_count(delivery.retries, 'time')}"
+        description = f"redelivered {format_count(delivery.retries, 'time')}"
     elif delivery.state is DeliveryState.DEAD_LETTER:
-        says = "the group failed to consume it too often"
+        description = "the group failed to consume it too often"
     name = el("a", delivery.group, href=group_path(delivery.group))
     letters = None
     if delivery.state is DeliveryState.DEAD_LETTER:
         letters = el("a", "resend", href=path("dead-letters", delivery.group))
-    return _step(tone, name, join(ui.badge(text, tone), " ", letters), says)
+    return _step(tone, name, join(ui.badge(text, tone), " ", letters), description)
 
 
 def _step(tone: str, title: Child, mark: Child, detail: str) -> Html:

@@ -313,8 +313,8 @@ def search_messages(visit: Visit, topic: str) -> MessageSearchResult:
     if query.kind == "key":
         found = visit.admin.messages_by_key(topic, query.text, messages_max=PAGE_MESSAGES)
         newest = sorted(filter(query.includes, found), key=store_order_key, reverse=True)
-        says = f"Newest {PAGE_MESSAGES} per broker." if len(found) >= PAGE_MESSAGES else ""
-        return MessageSearchResult(newest[:PAGE_MESSAGES], is_filtered=True, note=says)
+        note = f"Newest {PAGE_MESSAGES} per broker." if len(found) >= PAGE_MESSAGES else ""
+        return MessageSearchResult(newest[:PAGE_MESSAGES], is_filtered=True, note=note)
     if query.kind == "id":
         try:
             copies = find_copies(visit.admin, query.text, topic)
@@ -331,9 +331,9 @@ def _search_newest(visit: Visit, topic: str, query: MessageQuery) -> MessageSear
     if query.queue is not None:
         ranges = [bounds for bounds in ranges if query.queue.matches(bounds.queue)]
         query.queue.require_match([bounds.queue for bounds in ranges], topic)
-    places = {bounds.queue: bounds.end for bounds in ranges if bounds.end > bounds.start}
+    range_ends = {bounds.queue: bounds.end for bounds in ranges if bounds.end > bounds.start}
     found, scanned, is_over = _scan(
-        read_newest_first(visit.admin, topic, ranges), condition, places
+        read_newest_first(visit.admin, topic, ranges), condition, range_ends
     )
     scanned += query.scanned
     result = MessageSearchResult(found, is_filtered=not query.is_plain)
@@ -341,9 +341,9 @@ def _search_newest(visit: Visit, topic: str, query: MessageQuery) -> MessageSear
         result = result._replace(scope=_scope_text(query, scanned, is_over=is_over))
     if is_over:
         return result
-    if len(places) > _CONTINUED_QUEUES_MAX:
+    if len(range_ends) > _CONTINUED_QUEUES_MAX:
         return result._replace(note="For older ones, name a queue or a time.")
-    older = " ".join(location_text(queue, at) for queue, at in sorted(places.items()))
+    older = " ".join(location_text(queue, at) for queue, at in sorted(range_ends.items()))
     return result._replace(
         older={**query.parameters, "ends": older, "looked": str(scanned) if condition else ""},
         is_window=len(found) < PAGE_MESSAGES and condition is not None,
@@ -353,10 +353,10 @@ def _search_newest(visit: Visit, topic: str, query: MessageQuery) -> MessageSear
 def _scope_text(query: MessageQuery, scanned: int, *, is_over: bool) -> str:
     """Return in words which messages a search has read."""
     count = format_count(scanned, "message")
-    place = "" if query.queue is None else f" of queue {query.queue}"
+    scope = "" if query.queue is None else f" of queue {query.queue}"
     if query.before:
-        return f"{'all ' * is_over}{count}{place} stored before {query.before}"
-    return f"{'all' if is_over else 'the newest'} {count}{place}"
+        return f"{'all ' * is_over}{count}{scope} stored before {query.before}"
+    return f"{'all' if is_over else 'the newest'} {count}{scope}"
 
 
 def _scan(

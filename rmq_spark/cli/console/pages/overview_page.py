@@ -25,7 +25,7 @@ from rmq_spark.cli.console.pages.groups_page import (
     survey_hint,
 )
 from rmq_spark.cli.console.pages.topics_page import topic_names
-from rmq_spark.cli.console.survey import Known
+from rmq_spark.cli.console.survey import SurveyResult
 from rmq_spark.cli.console.visit import Visit, group_path
 from rmq_spark.cli.groups.diagnosis import GroupExamination
 from rmq_spark.client.admin.lag import without_retries
@@ -105,8 +105,8 @@ def overview(visit: Visit) -> Page:
                 ("Messages out", ui.rate(sum(each.number(*OUT_RATE) or 0 for each in up))),
                 ("Brokers", f"{len(up)} of {len(brokers)}"),
                 ("Topics", len(topic_names(visit.admin, with_all=False))),
-                ("Stuck groups", _so_far(groups, len(stuck_groups(groups)))),
-                ("Dead letters", _so_far(dead, _dead_letter_count(dead))),
+                ("Stuck groups", _count_so_far(groups, len(stuck_groups(groups)))),
+                ("Dead letters", _count_so_far(dead, _dead_letter_count(dead))),
                 *_waiting_figures(up),
             ]
         ),
@@ -127,7 +127,7 @@ def _waiting_figures(brokers: Sequence[BrokerStatus]) -> Iterator[tuple[str, Chi
         yield "Next timer", ui.time_until(int(min(due)))
 
 
-def _examined_groups(visit: Visit) -> Known[GroupExamination] | None:
+def _examined_groups(visit: Visit) -> SurveyResult[GroupExamination] | None:
     """Return what is known of all groups; None if a broker does not answer, as the page says."""
     try:
         return examine_known_groups(visit)
@@ -135,7 +135,7 @@ def _examined_groups(visit: Visit) -> Known[GroupExamination] | None:
         return None
 
 
-def _dead_letters(visit: Visit) -> Known[int] | None:
+def _dead_letters(visit: Visit) -> SurveyResult[int] | None:
     try:
         topics = sorted(each for each in visit.admin.topics() if each.startswith(DLQ_PREFIX))
         return visit.surveys.dead_letters.get(topics)
@@ -143,14 +143,14 @@ def _dead_letters(visit: Visit) -> Known[int] | None:
         return None
 
 
-def _so_far(known: Known[Any] | None, count: int) -> str | None:
+def _count_so_far(known: SurveyResult[Any] | None, count: int) -> str | None:
     """Return a count of what a survey has found, with "so far" until it is complete."""
     if known is None:
         return None
     return f"{count:,}" if known.is_complete else f"{count:,} so far"
 
 
-def _dead_letter_count(dead: Known[int] | None) -> int:
+def _dead_letter_count(dead: SurveyResult[int] | None) -> int:
     return 0 if dead is None else sum(dead.values.values())
 
 
@@ -163,7 +163,7 @@ def broker_history(visit: Visit, brokers: Sequence[BrokerStatus]) -> Mapping[str
     return visit.history.watch(("brokers",), probe, _figures_of(brokers))
 
 
-def _worst_groups(groups: Known[GroupExamination]) -> list[str]:
+def _worst_groups(groups: SurveyResult[GroupExamination]) -> list[str]:
     """Return the groups to show: those that are stuck, then those with the most lag or retries."""
     found = {name: each.summary for name, each in groups.values.items()}
     behind = [name for name, each in found.items() if each.behind or each.waiting_for_retry]
@@ -185,7 +185,7 @@ def _lag_histories(visit: Visit, names: Iterable[str]) -> Mapping[str, Sequence[
     return found
 
 
-def _group_table(visit: Visit, groups: Known[GroupExamination]) -> Html | None:
+def _group_table(visit: Visit, groups: SurveyResult[GroupExamination]) -> Html | None:
     names = _worst_groups(groups)
     try:
         series = _lag_histories(visit, names)
@@ -230,8 +230,8 @@ def _figures_of(brokers: Sequence[BrokerStatus]) -> Mapping[str, float]:
 def _health(
     visit: Visit,
     brokers: Sequence[BrokerStatus],
-    groups: Known[GroupExamination] | None,
-    dead: Known[int] | None,
+    groups: SurveyResult[GroupExamination] | None,
+    dead: SurveyResult[int] | None,
 ) -> Html:
     wrong = [
         (check, check.remedy)
@@ -337,7 +337,7 @@ def charts(visit: Visit) -> Page:
         )
         for broker in brokers
     ]
-    says = el("p.hint", "The console samples every 5 seconds while a browser shows a chart, and "
+    hint = el("p.hint", "The console samples every 5 seconds while a browser shows a chart, and "
               "keeps 20 minutes. For a longer history, let Prometheus scrape the broker, or run ",
               visit.sentence("rocketpoll exporter."))  # fmt: skip
     groups = _examined_groups(visit)
@@ -346,4 +346,4 @@ def charts(visit: Visit) -> Page:
         series = _lag_histories(visit, names)
         cards = el("div.charts", (chart(name, series[name], COUNT) for name in names))
         parts.append(ui.card("Groups most behind", cards, survey_hint(groups)))
-    return Page("Charts", ui.live_region("charts", parts, says), "charts")
+    return Page("Charts", ui.live_region("charts", parts, hint), "charts")

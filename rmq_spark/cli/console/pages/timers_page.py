@@ -57,13 +57,13 @@ def timers_tab(visit: Visit, topic: str) -> Html:
             f"{TIMER_TOPIC}.",
         )
     if not found.messages:
-        says = f"The newest {found.read_count:,} messages with a timer were read."
-        return ui.empty_state("No message of this topic waits for its time", says)
+        hint = f"The newest {found.read_count:,} messages with a timer were read."
+        return ui.empty_state("No message of this topic waits for its time", hint)
     rows = [_row(visit, due_ms, each) for due_ms, each in found.messages[:_SHOWN_MAX]]
-    says = f"Read the newest {found.read_count:,} messages with a timer"
+    hint = f"Read the newest {found.read_count:,} messages with a timer"
     if len(found.messages) > _SHOWN_MAX:
-        says += f"; {len(found.messages):,} of this topic wait, the next {_SHOWN_MAX} are shown"
-    return ui.live_region("timers", ui.table(_COLUMNS, rows), el("p.hint", f"{says}."))
+        hint += f"; {len(found.messages):,} of this topic wait, the next {_SHOWN_MAX} are shown"
+    return ui.live_region("timers", ui.table(_COLUMNS, rows), el("p.hint", f"{hint}."))
 
 
 def _read_timers(visit: Visit, topic: str) -> _Timers:
@@ -131,11 +131,11 @@ def recall_plan(visit: Visit) -> Page:
     text = visit.request.parameter("handle")
     handle = _parse_handle(text)
     if not visit.is_writable:
-        says = "This console is read-only. Start it with --writes to recall messages."
-        return _page(visit, handle, "Recall a message", el("p.hint", says))
+        hint = "This console is read-only. Start it with --writes to recall messages."
+        return _page(visit, handle, "Recall a message", el("p.hint", hint))
     if handle.deliver_ms <= time.time() * 1_000:
-        says = "Its time is over: consumers have it, or get it now."
-        over = join(el("p.notice.card", says), el("div.card.pad", _facts(visit, handle)))
+        hint = "Its time is over: consumers have it, or get it now."
+        over = join(el("p.notice.card", hint), el("div.card.pad", _facts(visit, handle)))
         return _page(visit, handle, "Recall a message", over)
     topic = _short_topic(visit, handle)
     content = join(

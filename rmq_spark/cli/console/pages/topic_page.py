@@ -109,10 +109,10 @@ def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
     if not found.messages:
         return join(searched, _no_messages(visit, name, found, offsets))
     rows = ui.table(_MESSAGE_COLUMNS, [_message_row(each) for each in found.messages])
-    says = " ".join(filter(None, (found.scope and f"Searched {found.scope}.", found.note)))
+    hint = " ".join(filter(None, (found.scope and f"Searched {found.scope}.", found.note)))
     foot = NOTHING
-    if says or found.older is not None:
-        foot = el("nav.pages", el("span", says), _older(name, found), aria_label="Pages")
+    if hint or found.older is not None:
+        foot = el("nav.pages", el("span", hint), _older(name, found), aria_label="Pages")
     if MessageQuery.of(visit.request).is_plain:
         return join(searched, ui.live_region("messages", rows, foot))
     return join(searched, rows, foot)
@@ -208,11 +208,11 @@ def _queues(visit: Visit, name: str, offsets: Offsets) -> Html:
         for queue, held in offsets.items()
     ]
     about = visit.admin.topic_size(name)
-    says = (
+    hint = (
         f"About {ui.size(about.stored_bytes)} in the log, estimated from the first and last "
         "messages of each queue. Offsets count from 0; End is the offset after the last message."
     )
-    return ui.live_region("queues", ui.table(_QUEUE_COLUMNS, rows), el("p.hint", says))
+    return ui.live_region("queues", ui.table(_QUEUE_COLUMNS, rows), el("p.hint", hint))
 
 
 def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # the signature of all tabs

@@ -14,7 +14,7 @@ from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
 from rmq_spark.cli.console.server import Response, redirect
-from rmq_spark.cli.console.survey import Known
+from rmq_spark.cli.console.survey import SurveyResult
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
 from rmq_spark.cli.messages.message_trace import find_by_offset_id, find_copies
 from rmq_spark.cli.shell.failures import Failure
@@ -130,7 +130,9 @@ def _row(admin: Admin, name: str) -> ui.HtmlTableRow:
     )
 
 
-def _size_table(shown: Sequence[str], known_sizes: Known[TopicSize], names: Sequence[str]) -> Html:
+def _size_table(
+    shown: Sequence[str], known_sizes: SurveyResult[TopicSize], names: Sequence[str]
+) -> Html:
     sizes = known_sizes.values
     total = sum(each.stored_bytes for each in sizes.values())
     rows = []
@@ -150,19 +152,19 @@ def _size_table(shown: Sequence[str], known_sizes: Known[TopicSize], names: Sequ
                 topic_path(name),
             )
         )
-    says: Child = (
+    hint: Child = (
         f"{ui.size(total)} in all topics, including system topics. Sizes are estimated from the "
         "first and last messages of each queue."
     )
     if not known_sizes.is_complete:
         read_count = sum(name in sizes for name in names)
-        says = f"Reading sizes: {read_count:,} of {format_count(len(names), 'topic')} so far."
+        hint = f"Reading sizes: {read_count:,} of {format_count(len(names), 'topic')} so far."
     problem = (
         None
         if known_sizes.error is None
         else ui.alert("Some sizes could not be read", str(known_sizes.error))
     )
-    return join(problem, el("p.hint", says), ui.table(_SIZE_COLUMNS, rows))
+    return join(problem, el("p.hint", hint), ui.table(_SIZE_COLUMNS, rows))
 
 
 def _no_topics(visit: Visit, query: str) -> Html:

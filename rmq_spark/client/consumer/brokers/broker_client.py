@@ -147,8 +147,8 @@ class GroupBrokerClient:
             raise
         may_be_recreated = not self._api.notifies_topic_deletion(address)
         future.add_done_callback(
-            lambda answer: callback(
-                self._decode_outcome(spec, answer, room_bytes, may_be_recreated)
+            lambda response: callback(
+                self._decode_outcome(spec, response, room_bytes, may_be_recreated)
             )
         )
         return future.abandon
@@ -225,10 +225,10 @@ class GroupBrokerClient:
         """Return the offset that the group has stored for a queue, or None."""
         return self._api.query_consumer_offset(self._master_address(queue), self._group, queue)
 
-    def update_consumer_offset(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
+    def update_consumer_offset(self, queue: MessageQueue, offset: int, *, is_one_way: bool) -> None:
         """Store the group's offset of a queue."""
         self._api.update_consumer_offset(
-            self._master_address(queue), self._group, queue, offset, one_way=one_way
+            self._master_address(queue), self._group, queue, offset, is_one_way=is_one_way
         )
 
     def max_offset(self, queue: MessageQueue) -> int:

@@ -87,13 +87,13 @@ def decode_pull(
         WireError: The first record is not a record, or no codec is installed for its body.
     """
     room = min(max(room_bytes, 0), INFLATED_BYTES_MAX)
-    found = _decode_sound(records, queue, begin, end, max_body_bytes, room)
+    found = _decode_valid(records, queue, begin, end, max_body_bytes, room)
     return found or _decode_damaged(
         bytes(records), queue, begin, end, suspect, max_body_bytes, room
     )
 
 
-def _decode_sound(
+def _decode_valid(
     records: Buffer, queue: MessageQueue, begin: int, end: int, max_body_bytes: int, room: int
 ) -> DecodedRecords | None:
     """Return the messages if all records are sound; None if any is damaged."""
@@ -129,8 +129,8 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
     max_body_bytes: int,
     room: int,
 ) -> DecodedRecords:
-    places, failure = record_positions(data)
-    offsets = [read_queue_offset(data, at) for at, _ in places]
+    positions, failure = record_positions(data)
+    offsets = [read_queue_offset(data, at) for at, _ in positions]
     possible = _longest_increasing(offsets, begin, end)
     if not possible:  # the response itself may be wrong
         raise failure or RecordError(
@@ -139,7 +139,7 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
     of_others = {offsets[number] for number in possible}
     misplaced = {offset for offset in offsets if begin <= offset < end} - of_others
     stop = min(misplaced, default=None)
-    first = data[: places[0][1]]
+    first = data[: positions[0][1]]
     if stop == begin:
         if first != suspect:
             raise SuspectRecord(first, queue, begin)
@@ -156,24 +156,24 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
     faulty: list[MessageExt] = []
     reached = begin
     inflated_bytes = 0
-    for number, (at, size) in enumerate(places):
+    for number, (at, size) in enumerate(positions):
         offset = offsets[number] if number in possible else reached
         if inflated_bytes > room:
             return DecodedRecords(messages, faulty, reached)
         if stop is not None and stop <= offset:
             break
-        sound = _decode_record(data, at, queue, max_body_bytes, is_first=not number)
-        if sound is not None and number in possible:
-            (messages if sound.fault is None else faulty).append(sound)
-            if sound.sys_flag & _COMPRESSED:
-                inflated_bytes += len(sound.body)
+        message = _decode_record(data, at, queue, max_body_bytes, is_first=not number)
+        if message is not None and number in possible:
+            (messages if message.fault is None else faulty).append(message)
+            if message.sys_flag & _COMPRESSED:
+                inflated_bytes += len(message.body)
             reached = offset + 1
             continue
-        if sound is None and number:  # the next pull begins with it
+        if message is None and number:  # the next pull begins with it
             return DecodedRecords(messages, faulty, reached)
         record = data[at : at + size]
-        if sound is not None and reached not in of_others:
-            _check_is_no_copy(data, places, number, queue, reached)
+        if message is not None and reached not in of_others:
+            _check_is_no_copy(data, positions, number, queue, reached)
         if not number and first != suspect:
             raise SuspectRecord(first, queue, offset)
         if number not in possible and offset in of_others:
@@ -191,17 +191,21 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
 
 
 def _check_is_no_copy(
-    data: bytes, places: Sequence[tuple[int, int]], number: int, queue: MessageQueue, reached: int
+    data: bytes,
+    positions: Sequence[tuple[int, int]],
+    number: int,
+    queue: MessageQueue,
+    reached: int,
 ) -> None:
     """Raise a RecordError if another record has the same bytes, including its log position.
 
     Treating it as a damaged record would lose the message at ``reached``.
     """
-    at, size = places[number]
+    at, size = positions[number]
     record = data[at : at + size]
     if any(
         start != at and length == size and data.startswith(record, start)
-        for start, length in places
+        for start, length in positions
     ):
         raise RecordError(
             f"pulled messages of {queue}",

@@ -264,5 +264,5 @@ def restore_properties(
 
 def _describe(messages: Sequence[MessageExt]) -> str:
     first = messages[0]
-    place = f"{first.queue} from offset {first.queue_offset} on"
-    return f"{format_count(len(messages), 'message')} of {place}"
+    position = f"{first.queue} from offset {first.queue_offset} on"
+    return f"{format_count(len(messages), 'message')} of {position}"

@@ -359,12 +359,12 @@ class OffsetManager:
         meanwhile takes precedence. While a queue is paused before it begins, nothing is stored for
         it, because nothing would check whether it was recreated.
         """
-        place = self._prefetcher.get(queue)
+        position = self._prefetcher.get(queue)
         reset_offset = self._recently_reset.pop(queue)
         if reset_offset is not None:
-            place = StartPosition.resolve(queue, reset_offset, self._message_at)
-        self._store.set_initial_offset(queue, place.offset)
-        return place
+            position = StartPosition.resolve(queue, reset_offset, self._message_at)
+        self._store.set_initial_offset(queue, position.offset)
+        return position
 
     def _resolve_start(self, queue: MessageQueue) -> StartPosition:
         self._store.remove_offset(queue)

@@ -150,7 +150,7 @@ class RemoteBrokerOffsetStore(OffsetStore):
             try:
                 if self._is_leaving and self._is_reset_elsewhere(queue):
                     continue
-                self._brokers.update_consumer_offset(queue, offset, one_way=True)
+                self._brokers.update_consumer_offset(queue, offset, is_one_way=True)
                 self._last_stored[queue] = offset
             except ClientShutDown:
                 raise
@@ -161,7 +161,7 @@ class RemoteBrokerOffsetStore(OffsetStore):
 
     def store_offset(self, queue: MessageQueue, offset: int) -> None:
         """Send this offset, and wait until the broker has stored it."""
-        self._brokers.update_consumer_offset(queue, offset, one_way=False)
+        self._brokers.update_consumer_offset(queue, offset, is_one_way=False)
         self._last_stored[queue] = offset
 
     def stop_overwriting(self) -> None:

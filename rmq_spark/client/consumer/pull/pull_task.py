@@ -164,14 +164,14 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
 
     @abstractmethod
     def _restart_at(self, epoch: int, offset: int) -> int | None:
-        """Resume at an offset of a recreated queue; return the same as `_on_answer`."""
+        """Resume at an offset of a recreated queue; return the same as `_on_success`."""
 
     @abstractmethod
     def _send(self, offset: int, callback: PullCallback) -> AbandonFunction: ...
 
     @abstractmethod
-    def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int | None:
-        """Process an answer; return the milliseconds until the next pull, None for none."""
+    def _on_success(self, epoch: int, offset: int, result: DecodedPull) -> int | None:
+        """Process a response; return the milliseconds until the next pull, None for none."""
 
     @abstractmethod
     def _may_continue(self) -> bool:
@@ -294,7 +294,7 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
         # a response handled in this thread must not start the next pull
         sender_thread_ids = [threading.get_ident()]
 
-        def take_over(outcome: DecodedPull | BaseException, *, is_other_thread: bool) -> None:
+        def finish(outcome: DecodedPull | BaseException, *, is_other_thread: bool) -> None:
             try:
                 delay_ms = self._on_outcome(epoch, offset, outcome)
             except Exception as error:  # noqa: BLE001  # as above
@@ -307,9 +307,9 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
                 # This waits for brokers, which the thread that reads responses must not do.
                 ask = self._consumer.message_at
                 verify = partial(last_known.verify_outcome, self._queue.queue, ask, outcome)
-                self._scheduler.schedule(lambda: take_over(verify(), is_other_thread=False))
+                self._scheduler.schedule(lambda: finish(verify(), is_other_thread=False))
             else:
-                take_over(outcome, is_other_thread=sender_thread_ids != [threading.get_ident()])
+                finish(outcome, is_other_thread=sender_thread_ids != [threading.get_ident()])
 
         try:
             abandon = self._send(offset, on_outcome)
@@ -332,7 +332,7 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
             return self._on_failure(outcome)
         self._outage_log.record_success(self._queue.queue)
         return (
-            0 if self._queue.fingerprint.must_relocate else self._on_answer(epoch, offset, outcome)
+            0 if self._queue.fingerprint.must_relocate else self._on_success(epoch, offset, outcome)
         )
 
     def _on_failure(self, error: BaseException) -> int:

@@ -363,11 +363,11 @@ class ConsumeRequestCache:
                 messages, of = request.messages, (request.assigned, request.epoch)
                 self._requests.appendleft(ConsumeRequest(*of, messages[messages_max:]))
                 request = ConsumeRequest(*of, messages[:messages_max])
-            taking = request.assigned.acquire(request, one_by_one=one_by_one)
-            if taking is PollOutcome.PAUSED:
+            outcome = request.assigned.acquire(request, one_by_one=one_by_one)
+            if outcome is PollOutcome.PAUSED:
                 paused.append(request)
                 continue
-            if taking is PollOutcome.ACQUIRED:
+            if outcome is PollOutcome.ACQUIRED:
                 found = request
         self._requests.extendleft(reversed(paused))
         return found

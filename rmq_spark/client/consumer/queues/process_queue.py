@@ -48,7 +48,7 @@ class ProcessQueue:
         self._mutex = threading.RLock()
         self._waiting: dict[int, MessageExt] = {}
         self._waiting_offsets: list[int] = []  # in order
-        self._taken: dict[int, MessageExt] = {}
+        self._in_progress: dict[int, MessageExt] = {}
         self._started_ms: dict[int, int] = {}
         self.body_bytes = 0
         """Number of bytes in the bodies of the messages that are not yet acknowledged."""
@@ -69,7 +69,7 @@ class ProcessQueue:
     @property
     def message_count(self) -> int:
         """Number of messages that are pulled and not yet acknowledged."""
-        return len(self._waiting) + len(self._taken)
+        return len(self._waiting) + len(self._in_progress)
 
     @property
     def span(self) -> int:
@@ -91,7 +91,7 @@ class ProcessQueue:
     def commit_offset(self) -> int | None:
         """Offset before which all is acknowledged; None if nothing was ever pulled."""
         with self._mutex:
-            uncommitted = [*self._waiting_offsets[:1], *self._taken]
+            uncommitted = [*self._waiting_offsets[:1], *self._in_progress]
             return min(uncommitted) if uncommitted else self._end_offset
 
     # ---- adding and removing messages
@@ -117,8 +117,8 @@ class ProcessQueue:
                 for message in messages:
                     self._add(message)
             for message in unreadable:
-                if message.queue_offset not in self._taken:
-                    self._taken[message.queue_offset] = message
+                if message.queue_offset not in self._in_progress:
+                    self._in_progress[message.queue_offset] = message
                     self.body_bytes += len(message.body)
             ends = [message.queue_offset + 1 for message in (*messages, *unreadable)]
             if self._end_offset is not None:
@@ -129,7 +129,7 @@ class ProcessQueue:
     def _append(self, messages: Sequence[MessageExt]) -> bool:
         """Append messages in one step if they follow all others in order, the usual case."""
         offsets, waiting = [message.queue_offset for message in messages], self._waiting_offsets
-        if self._taken or (offsets and waiting and offsets[0] <= waiting[-1]):
+        if self._in_progress or (offsets and waiting and offsets[0] <= waiting[-1]):
             return False
         if offsets != sorted(set(offsets)):
             return False
@@ -140,7 +140,7 @@ class ProcessQueue:
 
     def _add(self, message: MessageExt) -> None:
         at = message.queue_offset
-        if at in self._taken:
+        if at in self._in_progress:
             return
         known = self._waiting.get(at)
         if known is None:
@@ -174,7 +174,7 @@ class ProcessQueue:
             self._started_ms.pop(at, None)
             if self._waiting.pop(at, None) is not None:
                 del self._waiting_offsets[bisect_left(self._waiting_offsets, at)]
-            elif self._taken.pop(at, None) is None:
+            elif self._in_progress.pop(at, None) is None:
                 continue
             self.body_bytes -= len(message.body)
 
@@ -195,17 +195,17 @@ class ProcessQueue:
         with self._mutex:
             waiting = self._waiting_offsets
             offsets, self._waiting_offsets = waiting[:count], waiting[count:]
-            taken = [self._waiting.pop(at) for at in offsets]
-            self._taken.update(zip(offsets, taken, strict=True))
-            if taken:
+            messages = [self._waiting.pop(at) for at in offsets]
+            self._in_progress.update(zip(offsets, messages, strict=True))
+            if messages:
                 self._consumed_at_ms = self._clock()
-            return taken
+            return messages
 
     def put_back(self, messages: Collection[MessageExt]) -> None:
         """Return taken messages to the waiting ones, in their old places."""
         with self._mutex:
             for message in messages:
-                if self._taken.pop(message.queue_offset, None) is not None:
+                if self._in_progress.pop(message.queue_offset, None) is not None:
                     insort(self._waiting_offsets, message.queue_offset)
                     self._waiting[message.queue_offset] = message
 
@@ -221,7 +221,7 @@ class ProcessQueue:
     def clear(self) -> None:
         """Drop all messages, as if none was ever pulled."""
         with self._mutex:
-            for each in (self._waiting, self._taken, self._started_ms, self._waiting_offsets):
+            for each in (self._waiting, self._in_progress, self._started_ms, self._waiting_offsets):
                 each.clear()
             self.body_bytes = 0
             self._end_offset = None
@@ -297,16 +297,16 @@ class ProcessQueue:
             return 0 if at_ms is None else wall_ms - (self._clock() - at_ms)
 
         with self._mutex:
-            waiting, taken = self._waiting_offsets, sorted(self._taken)
+            waiting, in_progress = self._waiting_offsets, sorted(self._in_progress)
             return ProcessQueueInfo(
                 commit_offset=-1 if commit_offset is None else commit_offset,
                 cached_msg_min_offset=waiting[0] if waiting else 0,
                 cached_msg_max_offset=waiting[-1] if waiting else 0,
                 cached_msg_count=len(waiting),
                 cached_msg_size_in_mi_b=self.body_bytes // _MIB,
-                transaction_msg_min_offset=taken[0] if taken else 0,
-                transaction_msg_max_offset=taken[-1] if taken else 0,
-                transaction_msg_count=len(taken),
+                transaction_msg_min_offset=in_progress[0] if in_progress else 0,
+                transaction_msg_max_offset=in_progress[-1] if in_progress else 0,
+                transaction_msg_count=len(in_progress),
                 locked=self.is_locked,
                 last_lock_timestamp=time_of_day(self._locked_at_ms),
                 droped=self.is_dropped,

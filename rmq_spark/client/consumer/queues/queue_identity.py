@@ -8,14 +8,14 @@ new one. "Lost" below means that the consumer has to find its place again.
     the queue ends before the requested offset   recreated, or its end is lost: lost
     a pull failed, or none was made for a while  in doubt: the last message is checked again
     a pull was held for a while by a broker that
-    keeps holding it if the topic is recreated   in doubt: checked before its answer counts
+    keeps holding it if the topic is recreated   in doubt: checked before its response counts
     another message has the last one's offset    recreated, or an older copy: lost
     the queue begins again at an offset from this
     machine's file, but its last message is gone lost
     messages arrive                              not lost (any more)
 
 A message is another one if two of these differ: its store time, its position in the log, and its
-content. If only one differs, transport may have damaged the answer, and nothing moves.
+content. If only one differs, transport may have damaged the response, and nothing moves.
 
 `unchanged_queues` also protects stored offsets: if an offset may belong to another queue, it is not
 stored, because a member that begins there would skip earlier messages of the new queue.
@@ -157,12 +157,12 @@ class QueueFingerprint:
             self.must_relocate = True
 
     def needs_verification(self, outcome: DecodedPull | BaseException) -> bool:
-        """Return whether an answer needs a check first, because its pull was held for a while.
+        """Return whether a response needs a check first, because its pull was held for a while.
 
         The broker may have kept holding it while the topic was recreated, with as many messages.
         """
-        may_be_of_another = isinstance(outcome, DecodedPull) and outcome.may_be_recreated
-        return may_be_of_another and self.is_unverified
+        may_be_recreated = isinstance(outcome, DecodedPull) and outcome.may_be_recreated
+        return may_be_recreated and self.is_unverified
 
     def verify_outcome(
         self, queue: MessageQueue, message_at: MessageAt, outcome: DecodedPull | BaseException
