@@ -230,7 +230,7 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
               "[default: the same cluster]")  # fmt: skip
 @click.option("--to-namesrv", metavar="HOST:PORT", help="Name servers of the cluster of "
               "DESTINATION; other settings as for SOURCE, or of --to-profile.")  # fmt: skip
-@click.option("--from", "place", type=parse_position, default="start", show_default=True,
+@click.option("--from", "start", type=parse_position, default="start", show_default=True,
               metavar="POSITION", help="Where to start in each queue, as in rocketpoll consume; "
               "never before the last message that was copied.")  # fmt: skip
 @click.option("--until", "end", type=parse_position, default="end", show_default=True,

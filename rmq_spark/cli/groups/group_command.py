@@ -166,7 +166,7 @@ def describe(
     "rocketpoll group seek billing --topic orders --queue 0 --to +1 --yes"
 )
 @click.argument("name", metavar="GROUP")
-@click.option("--to", "place", type=parse_position, required=True, metavar="POSITION",
+@click.option("--to", "position", type=parse_position, required=True, metavar="POSITION",
               help="start, end, an offset, a time (09:00, -1h, 2026-11-23T09:00Z), or relative "
               "to the committed offset: +1 skips one message, -10 repeats ten.")  # fmt: skip
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC",

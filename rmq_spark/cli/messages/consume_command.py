@@ -113,7 +113,7 @@ _consume_options: Final = option_set(
               help="Consume as a member; commit what was printed.")  # fmt: skip
 @click.option("--pop", "is_popping", is_flag=True,
               help="With --group: pop; acknowledge what was printed.")  # fmt: skip
-@click.option("--offset", "--from", "place", type=parse_position, default="start",
+@click.option("--offset", "--from", "start", type=parse_position, default="start",
               show_default=True, metavar="POSITION",
               help="Where to start in each queue: start, end, -10, +5, 42, -1h, 09:00, "
               "2026-11-23T09:00Z. More: rocketpoll help positions.")  # fmt: skip

@@ -40,7 +40,7 @@ from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX
 _selection_options: Final = option_set(
     click.option("--topic", metavar="TOPIC", help="Instead of a group, a topic that Spark sends "
                  "dead letters to (deadLetterTopic)."),
-    click.option("--from", "place", type=parse_position, default="start", show_default=True,
+    click.option("--from", "start", type=parse_position, default="start", show_default=True,
                  metavar="POSITION", help="Only dead letters from here on: a position as in "
                  "rocketpoll consume, for example -1h."),
     click.option("--until", "end", type=parse_position, default="end", show_default=True,

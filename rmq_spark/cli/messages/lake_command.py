@@ -63,7 +63,7 @@ _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp")
 )
 @click.argument("topic")
 @click.argument("table")
-@click.option("--from", "place", type=parse_position, metavar="POSITION",
+@click.option("--from", "start", type=parse_position, metavar="POSITION",
               help="Where a new table begins: start, end, -10, +5, 42, or a time such as -1h. An "
               "existing table gets earlier messages as well. [default: start]")  # fmt: skip
 @click.option("--until", "end", type=parse_position, metavar="POSITION",

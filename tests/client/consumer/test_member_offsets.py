@@ -255,11 +255,11 @@ def _take(messages, context):
 def test_unstored_offsets_at_shutdown_are_logged_once_with_their_number(monkeypatch, caplog, kind):
     real, left_to_store = GroupBrokerClient.update_consumer_offset, []
 
-    def update_consumer_offset(self, queue, offset, *, one_way):
+    def update_consumer_offset(self, queue, offset, *, is_one_way):
         if left_to_store and left_to_store.pop() == 0:
             left_to_store.append(0)
             raise ClientShutDown
-        return real(self, queue, offset, one_way=one_way)
+        return real(self, queue, offset, is_one_way=is_one_way)
 
     monkeypatch.setattr(GroupBrokerClient, "update_consumer_offset", update_consumer_offset)
 

@@ -120,11 +120,11 @@ def test_reset_during_the_last_offset_store_is_sent_afterwards(cluster, topic, b
     brokers, stop_consuming = member._brokers, member._stop_consuming
     real = brokers.update_consumer_offset
 
-    def tells_behind_a_reset(queue, offset, *, one_way):
+    def tells_behind_a_reset(queue, offset, *, is_one_way):
         if queue.topic == topic and not told:
             told.append(offset)
             reset(cluster, group, topic)
-        real(queue, offset, one_way=one_way)
+        real(queue, offset, is_one_way=is_one_way)
 
     def stops():
         monkeypatch.setattr(brokers, "update_consumer_offset", tells_behind_a_reset)
@@ -180,11 +180,11 @@ def test_released_queue_keeps_its_reset_offset(cluster, topic, busy, kind, monke
     consumer = idle_member(cluster, group, topic, busy, kind)
     real = BrokerApi.update_consumer_offset
 
-    def late(*arguments, one_way=False, **more):
-        if one_way and not tells.is_set():
+    def late(*arguments, is_one_way=False, **more):
+        if is_one_way and not tells.is_set():
             tells.set()
             assert may_tell.wait(PATIENCE_S)
-        return real(*arguments, one_way=one_way, **more)
+        return real(*arguments, is_one_way=is_one_way, **more)
 
     monkeypatch.setattr(BrokerApi, "update_consumer_offset", late)
     consumer.unsubscribe(topic)
