@@ -40,7 +40,7 @@ class KVTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentLoss:
-    """A loss of the last hour; a rocketpoll broker lists these in its runtime information.
+    """A loss of the last hour, in our broker's response to GET_BROKER_RUNTIME_INFO.
 
     Attributes:
         kind: What was given up, such as ``delayed message``; each kind is listed once.
