@@ -559,7 +559,7 @@ def printed_by_consumers(broker, block):
 
 
 def test_pages_that_are_tried_one_after_the_other_print_what_they_say(capsys):
-    """At one broker, as a reader does who goes on from the README."""
+    """A reader runs them at one broker, and begins with the README."""
 
     def printed(document, sign=""):
         [block] = [each for each in python_of(document) if sign in each]

@@ -470,7 +470,7 @@ class MessageStore:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds by which the clock is behind the last message, whose time new ones get."""
+        """Milliseconds by which the clock lags the last message; new ones get its timestamp."""
         return self._log.clock_behind_ms
 
     def state(self) -> StoreState:

@@ -179,7 +179,7 @@ def test_rows_are_forgotten_with_the_next_message_of_their_queue():
             rolled_back.add(KEY, each)
     assert rolled_back.gaps_before(KEY, 21, 400, ()) == [range(3, 4), range(7, 10), range(20, 21)]
     assert rolled_back.gaps_before(KEY, 10, 200, ()) == [range(3, 4), range(7, 10)]
-    rolled_back.discard(KEY, 9, 115)  # the message has got 8: one that follows lies behind it
+    rolled_back.discard(KEY, 9, 115)  # the message at 115 has offset 8; the row after it stays
     assert rolled_back.gaps_before(KEY, 21, 400, ()) == [range(9, 10), range(20, 21)]
     noted = rolled_back.to_manifest(250)
     assert noted == {"T": (0, 9, 10, 100, 120)}

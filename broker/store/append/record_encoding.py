@@ -164,7 +164,7 @@ def topic_part(topic: str, magic: int) -> bytes:
 
 
 def head_of(draft: RecordDraft) -> struct.Struct:
-    """Return the struct of the fields before the body; KeyError if widths of hosts are wrong."""
+    """Return the struct of the fields before the body; KeyError if hosts contradict sysFlag."""
     return _HEADS[len(draft.born_host), len(draft.store_host), draft.sys_flag & _HOSTS_V6]
 
 

@@ -147,7 +147,7 @@ class CommitLog:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds by which the clock is behind the last message, whose time new ones get."""
+        """Milliseconds by which the clock lags the last message; new ones get its timestamp."""
         return max(self.timeline.last_ms - self._now_ms(), 0)
 
     def restore(
