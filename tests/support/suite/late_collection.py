@@ -64,11 +64,13 @@ class LateItem(pytest.Item):
 
     def _collect_tests(self):
         file = self.parent
-        gc.disable()  # nearly all objects of an import stay
+        gc.collect()  # garbage of the previous file, before it is frozen
+        gc.disable()
         try:
             module = pytest.Module.from_parent(file.parent, path=file.path)
             tests = list(self.session.genitems(module))
         finally:
+            gc.freeze()  # modules stay: no collection has to visit them
             gc.enable()
         self.config.hook.pytest_collection_modifyitems(
             session=self.session, config=self.config, items=tests
