@@ -37,6 +37,7 @@ from rmq_spark.wire.properties import (
     encode_properties,
 )
 from rmq_spark.wire.record import StoredMessage, magic_of
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 from ..schedule.delayed_message import REAL_QUEUE_ID, to_real_topic
 
@@ -139,6 +140,11 @@ def immunity_seconds(half: StoredMessage) -> int | None:
 def prepared_queue_offset(half: StoredMessage) -> int | None:
     """Return the first queue offset of a half message that was stored again; None otherwise."""
     return _number(half.properties.get(PREPARED_QUEUE_OFFSET))
+
+
+def size_of(message: StoredMessage) -> int:
+    """Return about how many bytes a message takes in the log, for the budget of a round."""
+    return RECORD_BYTES_MIN + len(message.body) + len(message.properties_text)
 
 
 def op_message(half: StoredMessage, now_ms: int) -> StoredMessage:

@@ -35,7 +35,6 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.names import CHECK_GROUP, CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rmq_spark.wire.properties import UNIQ_KEY
 from rmq_spark.wire.record import StoredMessage, decode_record
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 from ..common.recent_losses import LossKind, RecentLosses
 from ..schedule.real_topic_delivery import RETRY_MS, DeliveryBudget
@@ -53,12 +52,14 @@ from ..store.results import (
     PutMessageStatus,
     QueueOffset,
 )
+from .half_copies import HalfCopies
 from .half_message import (
     QUEUE_ID,
     check_times,
     decode_op,
     immunity_seconds,
     prepared_queue_offset,
+    size_of,
     to_check_max_time_topic,
     to_checked,
     to_immune,
@@ -143,8 +144,6 @@ class TransactionalMessageService:
         self._half_offset = offsets.query(CHECK_GROUP, HALF_TOPIC, QUEUE_ID) or 0
         self._ops = OpQueue(offsets.query(CHECK_GROUP, OP_HALF_TOPIC, QUEUE_ID) or 0)
         self._has_started = False
-        self._end_at_start: int | None = None
-        """The end of the half queue at the first round; None when all before it were seen."""
         self._clock_ms = start.monotonic_ms
         self._next_round_ms = start.monotonic_ms + rules.interval_ms
         self._round: _Round | None = None
@@ -154,16 +153,7 @@ class TransactionalMessageService:
         """The puts of committed messages that are not on the disk yet, by their half messages."""
         self._commits: dict[tuple[int, str], None] = {}
         """The last committed half messages: their first queue offset, and their producer's id."""
-        self._firsts: dict[int, int] = {}
-        """The first queue offset of each copy in the queue, by the copy's queue offset."""
-        self._scan_offset = 0
-        """How far the half messages of before the start were scanned for copies."""
-        self._last_copies: dict[int, int] = {}
-        """The last copy of each half message that the scan has found, by first queue offset."""
-        self._superseded: dict[int, int] = {}
-        """Half messages of before the start that have a later copy, and their first offsets."""
-        self._ended_firsts: set[int] = set()
-        """First queue offsets of those half messages of which any copy has ended."""
+        self._copies = HalfCopies()
         self._read: deque[StoredMessage] = deque()
         self._end_offset = LOG_START
         """The end, in the log, of all that the progress depends on."""
@@ -286,23 +276,21 @@ class TransactionalMessageService:
         ops = self._store.queue_offsets(OP_HALF_TOPIC, QUEUE_ID)
         if not self._has_started:
             self._has_started = True
-            self._end_at_start = halves.next
             if self._offsets.query(CHECK_GROUP, HALF_TOPIC, QUEUE_ID) is None:
                 self._half_offset = int(halves.first)
             if self._offsets.query(CHECK_GROUP, OP_HALF_TOPIC, QUEUE_ID) is None:
                 self._ops.skip_to(ops.first)
             # A log that a crash has shortened may end before the progress.
-            self._half_offset = self._scan_offset = min(self._half_offset, halves.next)
+            self._half_offset = min(self._half_offset, halves.next)
+            self._copies.begin_scan(self._half_offset, halves.next)
             self._ops.skip_to(min(self._ops.next_offset, ops.next))
         return _Round(halves.next, DeliveryBudget())
 
     def _end_round(self, ended: _Round) -> None:
         self._round = None
         self._read.clear()
-        if self._end_at_start is not None and self._half_offset >= self._end_at_start:
-            self._end_at_start = None
+        if self._copies.end_scan(self._half_offset):
             self._ops.discard_passed(self._half_offset)
-            self._last_copies, self._superseded, self._ended_firsts = {}, {}, set()
         if ended.checked:
             _log.info(
                 "%d half messages of transactions were checked; %d checks so far found no producer "
@@ -318,17 +306,19 @@ class TransactionalMessageService:
 
         Return None if a message cannot be stored for now.
         """
-        if self._end_at_start is not None and self._scan_offset < self._end_at_start:
-            self._scan_for_copies(running)
+        if self._copies.is_scanning:
+            found = self._get(HALF_TOPIC, self._copies.next_offset, _MESSAGES_PER_READ)
+            running.passed_left -= 1
+            running.budget.spend(self._copies.scan(found, self._half_offset))
             return True
         at = self._half_offset
         has_ended = self._ops.pop_ended(at)
         if not has_ended and self._ops.next_offset < self._end_of(OP_HALF_TOPIC):
             self._read_ops(running)
             return True
-        if has_ended or at in self._superseded:
+        if has_ended or self._copies.is_superseded(at):
             running.passed_left -= 1
-            self._pass_without_reading(at, has_ended=has_ended)
+            self._pass(has_ended=has_ended)
             return True
         if self._half_offset >= running.end:
             return False
@@ -343,8 +333,9 @@ class TransactionalMessageService:
         prepared_offset = prepared_queue_offset(message)
         if prepared_offset is not None:
             self._ops.hold(prepared_offset)
-            if self._ops.pop_ended(prepared_offset) or prepared_offset in self._ended_firsts:
-                self._pass(prepared_offset)
+            self._copies.add(message.queue_offset, prepared_offset)
+            if self._ops.pop_ended(prepared_offset) or self._copies.has_ended(prepared_offset):
+                self._pass(has_ended=True)
                 return True
         if message.queue_offset in self._ending or prepared_offset in self._ending:
             return False  # its op message is there in the next round
@@ -364,13 +355,13 @@ class TransactionalMessageService:
         if not result.is_stored:  # its properties have become too long
             return self._give_up(message, result.remark or result.status.name)
         self._note_stored(result)
-        self._firsts.pop(self._half_offset, None)
+        self._copies.discard(self._half_offset, has_ended=False)
         self._half_offset += 1
-        running.budget.spend(_size_of(message))
+        running.budget.spend(size_of(message))
         known_offset = prepared_queue_offset(renewed)
         if known_offset is not None:
             self._ops.hold(known_offset)
-            self._firsts[result.queue_offset] = known_offset
+            self._copies.add(result.queue_offset, known_offset)
         if not is_immune:
             running.checked += 1
             self.checks_total += 1
@@ -421,56 +412,19 @@ class TransactionalMessageService:
                 f"half message {message.message_id} is given up, left at "
                 f"{message.physical_offset}: {reason}; {result.remark or result.status.name}",
             )
-        self._pass(prepared_queue_offset(message))
+        self._pass(has_ended=False)
         return True
 
-    def _pass(self, prepared_offset: int | None) -> None:
-        if prepared_offset is not None:
-            self._ops.release(prepared_offset)
-        self._firsts.pop(self._half_offset, None)
-        self._half_offset += 1
-
-    def _pass_without_reading(self, at: int, *, has_ended: bool) -> None:
-        """Pass a half message that has ended, or that has a copy from before the start."""
-        first_offset, is_superseded = self._firsts.pop(at, None), at in self._superseded
-        if is_superseded and has_ended:
-            self._ended_firsts.add(self._superseded[at])
-        if not is_superseded and first_offset is not None:
+    def _pass(self, *, has_ended: bool) -> None:
+        first_offset = self._copies.discard(self._half_offset, has_ended=has_ended)
+        if first_offset is not None:
             self._ops.release(first_offset)
-        self._superseded.pop(at, None)
         self._half_offset += 1
 
     def _note_stored(self, result: PutMessageResult) -> None:
         self._end_offset = max(self._end_offset, result.end_offset)
 
     # ---- reading
-
-    def _scan_for_copies(self, running: _Round) -> None:
-        """Find copies that were stored before the start, because the saved progress may be older.
-
-        Only the last copy of a half message is checked again, unless an earlier one has ended.
-        """
-        at = self._scan_offset
-        found = self._get(HALF_TOPIC, at, _MESSAGES_PER_READ)
-        running.passed_left -= 1
-        self._scan_offset = max(at + 1, int(found.next_begin_offset))
-        if found.status is not GetMessageStatus.FOUND:
-            return
-        self._scan_offset = at + 1
-        for record in found.each_record():
-            try:
-                message = decode_record(record)
-            except RecordError:  # it is reported when its turn comes
-                return
-            self._scan_offset = message.queue_offset + 1
-            running.budget.spend(_size_of(message))
-            first_offset = prepared_queue_offset(message)
-            if first_offset is not None:
-                earlier = self._last_copies.get(first_offset, first_offset)
-                if earlier >= self._half_offset:
-                    self._superseded[earlier] = first_offset
-                self._last_copies[first_offset] = message.queue_offset
-                self._firsts[message.queue_offset] = first_offset
 
     def _half_message(self) -> StoredMessage | None:
         """Return the next half message; None if it is missing or damaged, and was skipped."""
@@ -542,7 +496,7 @@ class TransactionalMessageService:
             f"it holds {found.min_offset} to {found.max_offset}"
         )
         if internal_topic == HALF_TOPIC:
-            self._firsts = {each: first for each, first in self._firsts.items() if each >= to}
+            self._copies.discard_before(to)
         lost = to - at - self._ops.pop_ended_before(to) if internal_topic == HALF_TOPIC else 0
         if lost:
             self.lost_total += lost
@@ -551,10 +505,6 @@ class TransactionalMessageService:
         else:
             _log.warning("%s", text)
         return int(to)
-
-
-def _size_of(message: StoredMessage) -> int:
-    return RECORD_BYTES_MIN + len(message.body) + len(message.properties_text)
 
 
 def _original_position(half: StoredMessage) -> tuple[int, str]:
