@@ -12,6 +12,7 @@ from rmq_spark import __version__
 from rmq_spark.errors import escape_surrogates, format_bytes
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import version_desc
+from rmq_spark.wire.bodies.operators import RECENT_LOSSES
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import is_system_topic
 from rmq_spark.wire.record import decode_record
@@ -119,7 +120,7 @@ class RuntimeInfo:
 
     def _log_and_disk(self) -> dict[str, object]:
         state, disk = self._broker.store.state(), self._broker.disk_usage()
-        losses = (encode_body(loss).decode() for loss in self._broker.losses.recent())
+        losses = encode_body(self._broker.losses.recent(), RECENT_LOSSES)
         available_bytes = disk.used + disk.free
         ratio = round(disk.used / available_bytes, 4) if available_bytes else 0.0
         path = self._broker.config.store.store_path_root_dir / COMMIT_LOG
@@ -140,7 +141,7 @@ class RuntimeInfo:
             # keys of ours
             "storeFailure": state.failure or state.degradation or "",
             "damagedRanges": len(state.holes),
-            "recentLosses": f"[{','.join(losses)}]",
+            "recentLosses": losses.decode(),
         }
 
     def _earliest(self, state: StoreState) -> int:

@@ -71,9 +71,9 @@ def decode_body(
     return body
 
 
-def encode_body(body: object) -> bytes:
-    """Return a body as JSON text."""
-    hint: Any = type(body)
+def encode_body(body: object, body_type: Any = None) -> bytes:
+    """Return a body as JSON text; ``body_type`` is that of a value that is not a body class."""
+    hint: Any = type(body) if body_type is None else body_type
     return fastjson.dumps(writer_of(hint)(body))
 
 
