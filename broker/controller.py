@@ -476,6 +476,7 @@ class BrokerController:
         observed = MetricsSources(
             broker=self.processors.broker,
             processors=self.processors,
+            revive=self.revive,
             server=self.server,
             reput_latency=self._reput_latency,
             deletion_log=self.deletion_log,

@@ -324,13 +324,12 @@ async def retry_topic_of_a_popped_message_is_deleted(broker, _):
 
 async def redelivered(broker, client):
     """Let the invisible time pass, and let the broker do what is due meanwhile."""
-    counters = broker.controller.processors.broker.pop_counters
     for _ in range(40):
         broker.clock.ahead_ms += 500
         broker.move(0.5)
         for _ in range(3):
             await client.ask(0)
-    await broker.until(lambda: counters.lost_total)
+    await broker.until(lambda: broker.controller.revive.dropped_total)
 
 
 # ---- Failed messages.

@@ -352,13 +352,14 @@ class OwnFamilies:
 
     def _pops(self) -> Iterator[MetricFamily]:
         counters = self._sources.broker.pop_counters
+        lost_total = self._sources.revive.dropped_total
         for name, description, total in (
             ("popped", "Messages that groups have popped.", counters.popped_total),
             ("acknowledged", "Popped messages acknowledged.", counters.acknowledged_total),
             ("changed", "Changes of invisible times.", counters.changed_total),
             ("revived", "Popped messages that are delivered again.", counters.revived_total),
             ("dead_letters", "Popped messages that became dead.", counters.dead_letters_total),
-            ("lost", "Popped messages that could not be redelivered.", counters.lost_total),
+            ("lost", "Popped messages that could not be redelivered.", lost_total),
         ):
             yield counter(f"rocketpoll_pop_messages_{name}_total", description, total)
 

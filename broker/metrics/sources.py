@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..common.histogram import Histogram
+from ..pop.pop_revive_service import PopReviveService
 from ..processor.processor import BrokerParts
 from ..runtime.deletion_log import DeletionLog
 from ..runtime.processors import Processors
@@ -21,6 +22,7 @@ class MetricsSources:
 
     broker: BrokerParts
     processors: Processors
+    revive: PopReviveService
     server: RemotingServer
     reput_latency: Histogram
     deletion_log: DeletionLog

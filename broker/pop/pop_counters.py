@@ -20,8 +20,6 @@ class PopCounters:
         self.changed_total = 0
         self.revived_total = 0
         self.dead_letters_total = 0
-        self.lost_total = 0
-        """Messages that could not be redelivered: deleted, unreadable, or of a deleted topic."""
 
     def pop(self, queue: PopQueue, count: int) -> None:
         """Count popped messages."""

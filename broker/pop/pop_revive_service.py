@@ -133,8 +133,12 @@ class PopReviveService:
             self._barrier.advance(now_ms)
         due = [self._try_queue(queue, now_ms, budget) for queue in self._queues]
         self._delivery.confirm()
-        self._counters.lost_total = self._delivery.dropped_total
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
+
+    @property
+    def dropped_total(self) -> int:
+        """Messages that could not be redelivered: deleted, unreadable, or of a deleted topic."""
+        return self._delivery.dropped_total
 
     def _is_due(self, now_ms: int) -> bool:
         """Return whether a check point is due whose acknowledgements may be on their way."""
