@@ -132,7 +132,7 @@ class Acknowledger:
 
     def complete_late(self) -> None:
         """Call the callbacks of `when_flushed` for all that is on the disk, before returning."""
-        self._take_late(self._store.confirm_offset())
+        self._complete_late()
         for _ in self._run_callbacks():
             pass
 
@@ -182,7 +182,7 @@ class Acknowledger:
         flushed_offset = self._store.confirm_offset()
         while self._closed_batches and self._closed_batches[0].end_offset <= flushed_offset:
             self._complete(self._closed_batches.popleft(), _PUT_OK)
-        self._take_late(flushed_offset)
+        self._complete_late()
         # Also for sends that have timed out: their messages are in the log, and stay invisible
         # until they are flushed.
         if flushed_offset < self._end_offset:
@@ -194,20 +194,22 @@ class Acknowledger:
             self._complete(
                 self._closed_batches.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark
             )
-        failed, self._late = self._late, []
-        for result, callback in failed:
-            status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-            self._results.append((result._replace(status=status, remark=remark), callback, 0, 0))
-        self._start_callbacks()
+        self._complete_late(remark)
 
-    def _take_late(self, flushed_offset: PhysicalOffset) -> None:
-        """Mark late puts that are on the disk as ready to be reported."""
+    def _complete_late(self, failure: str | None = None) -> None:
+        """Queue the results of late puts: of those on the disk, or of all after a failed flush."""
+        flushed_offset = self._store.confirm_offset()
         late, self._late = self._late, []
         for result, callback in late:
-            if result.end_offset <= flushed_offset:
-                self._results.append((result, callback, 0, 0))
+            if failure is not None:
+                status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+                known = result._replace(status=status, remark=failure)
+            elif result.end_offset <= flushed_offset:
+                known = result
             else:
                 self._late.append((result, callback))
+                continue
+            self._results.append((known, callback, 0, 0))
         self._start_callbacks()
 
     def _expire(self) -> None:
