@@ -196,7 +196,7 @@ class _MetricsHandler(QuietHandler):
     @property
     def _is_rebound(self) -> bool:
         """True if a request to a local port may come from another site's page (DNS rebinding)."""
-        is_own = names_this_machine(self.headers.get("Host", ""), socket.gethostname())
+        is_own = names_this_machine(self.headers.get("Host", ""), [socket.gethostname()])
         return not is_own and host_of(self.connection.getsockname()).is_loopback
 
     def do_GET(self) -> None:  # http.server's name

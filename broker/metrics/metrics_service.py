@@ -245,7 +245,7 @@ def _foreign_host(header_lines: list[str]) -> str | None:
     for line in header_lines:
         name, _, value = line.partition(":")
         if name.strip().lower() == "host":
-            return None if names_this_machine(value, socket.gethostname()) else value.strip()
+            return None if names_this_machine(value, [socket.gethostname()]) else value.strip()
     return None
 
 

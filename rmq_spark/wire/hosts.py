@@ -8,6 +8,7 @@ Names are never resolved here: that would be I/O.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -92,11 +93,11 @@ def parse_host(text: str) -> Host:
         raise RecordError("host", at="text", needed="address:port", found=text) from error
 
 
-def names_this_machine(host_header: str, own_name: str) -> bool:
+def names_this_machine(host_header: str, own_names: Iterable[str]) -> bool:
     """Return whether the Host of an HTTP request is an address, or a name of this machine.
 
     Any other name points to DNS rebinding: another site made its own name resolve to 127.0.0.1, so
-    that the browser sends that site's requests here. ``own_name`` is this machine's name.
+    that the browser sends that site's requests here. ``own_names`` are this machine's names.
     """
     import ipaddress  # noqa: PLC0415  # as above
     from urllib.parse import urlsplit  # noqa: PLC0415  # only HTTP ports need it
@@ -105,7 +106,7 @@ def names_this_machine(host_header: str, own_name: str) -> bool:
         name = urlsplit(f"//{host_header.strip()}").hostname or ""
     except ValueError:
         return False
-    if name in ("", "localhost", own_name.lower()) or name.endswith(".localhost"):
+    if name in ("", "localhost", *map(str.lower, own_names)) or name.endswith(".localhost"):
         return True
     try:
         ipaddress.ip_address(name)

@@ -32,7 +32,7 @@ _HEAD = Struct(">i16xqq")
 """The size, queue offset and physical offset of a record."""
 
 HEAD_BYTES = _HEAD.size
-_FEW_MAX = 64
+FEW_MAX = 64
 """Up to this number, entries are examined one by one."""
 _CODES = range(-(1 << 31), 1 << 31)
 _ANY = range(-(1 << 63), 1 << 63)
@@ -72,7 +72,7 @@ class EntryCheck:
 
     def check(self, entries: Buffer) -> None:
         """Check the next entries; raise `WrongEntry` for the first impossible one."""
-        if len(entries) <= _FEW_MAX * ENTRY_BYTES:
+        if len(entries) <= FEW_MAX * ENTRY_BYTES:
             self._check_few(entries)
         else:
             self._check_many(np.frombuffer(entries, ENTRY))

@@ -17,7 +17,7 @@ from rmq_spark.wire.record_layout import BLANK_SIZE
 from ..bulk import lazy_numpy as np
 from ..errors import UnreadableFile
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, ENTRY_STRUCT, Entries
-from ..queues.entry_check import WrongEntry
+from ..queues.entry_check import FEW_MAX, WrongEntry
 from ..results import GetMessageStatus, Numbers, PhysicalOffset
 
 if TYPE_CHECKING:
@@ -55,9 +55,6 @@ class MessageFilter(Protocol):
     def cost_of(self, chunk: RecordChunk) -> int:
         """Return the extra cost of `by_messages`, in bytes that could be read in the same time."""
 
-
-FEW_MAX = 64
-"""Up to this number, entries are examined one by one."""
 
 FILTERED_BYTES_MAX = 4 << 20
 """Bytes of messages that one get evaluates, including the extra cost of the filter."""

@@ -35,6 +35,7 @@ from ..queues.consume_queue import (
     QueueBounds,
 )
 from ..queues.entry_check import (
+    FEW_MAX,
     HEAD_BYTES,
     EntryCheck,
     RecordOwner,
@@ -54,7 +55,6 @@ from ..results import (
     QueueOffset,
 )
 from .entry_selection import (
-    FEW_MAX,
     EntrySelection,
     GetLimits,
     MessageFilter,

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, NamedTuple
@@ -35,6 +35,7 @@ from rmq_spark.cli.shell.connection import ClusterAccess
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import escape_unprintable
 from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.hosts import names_this_machine
 
 SESSION_SECONDS: Final = 12 * 3_600
 SESSIONS_MAX: Final = 64
@@ -99,7 +100,7 @@ class Guard:
         self.has_public_reads = has_public_reads
         self.is_writable = is_writable
         self._token = token
-        self._host_names = {"localhost", *(each.lower() for each in host_names)}
+        self._host_names = host_names
         self._now = now
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
@@ -108,10 +109,7 @@ class Guard:
     def check_host(self, request: Request) -> None:
         """Refuse requests that do not name this machine as their host."""
         given = request.headers.get("host", "")
-        name = None
-        with suppress(ValueError):
-            name = urlsplit(f"//{given}").hostname
-        if name is None or not (name in self._host_names or _is_address(name)):
+        if not given or not names_this_machine(given, self._host_names):
             raise PageError(
                 HTTPStatus.FORBIDDEN,
                 f"This console does not serve the host {given[:100] or '(none)'}.",
@@ -230,15 +228,10 @@ def is_loopback(host: str) -> bool:
     """Return whether a listen address can be reached only from this machine."""
     if host.lower() == "localhost":
         return True
-    return _is_address(host) and ipaddress.ip_address(host).is_loopback
-
-
-def _is_address(name: str) -> bool:
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-    return True
 
 
 def _cookie_name(request: Request) -> str:
