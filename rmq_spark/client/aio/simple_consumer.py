@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,125 +31,111 @@ from rmq_spark.client.consumer.simple_consumer import (
 from rmq_spark.client.consumer.simple_consumer import SimpleConsumer as ThreadedSimpleConsumer
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.times import LATEST
-from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.pop import POP_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from rmq_spark.client.results import PopResult
     from rmq_spark.client.transport.pending_requests import ResponseFuture
-    from rmq_spark.wire.headers.members import PopMessageRequestHeader
 
 
 class LoopSimpleConsumer(ThreadedSimpleConsumer):
-    """The threaded consumer inside a `SimpleConsumer`; its pops return futures."""
+    """The threaded consumer inside a `SimpleConsumer`; a thread runs each step of a `receive`."""
 
-    @property
-    def subscriptions(self) -> Mapping[str, SubscriptionData]:
-        """The present subscriptions, by topic."""
-        return self._subscriptions
+    def new_receive(self, max_messages: int, invisible_ms: int, timeout_ms: int) -> _ReceiveCall:
+        """Return a `receive` that has not begun, and whose arguments are checked."""
+        return _ReceiveCall(
+            self._receive_steps(max_messages, invisible_ms, timeout_ms),
+            form=(max_messages, invisible_ms, self._subscriptions),
+            deadline=time.monotonic() + timeout_ms / 1_000,
+        )
 
-    def receive_steps(self, max_messages: int, invisible_ms: int, timeout_ms: int) -> PopSteps:
-        """Return the steps of a `receive`, whose arguments are checked."""
-        return self._receive_steps(max_messages, invisible_ms, timeout_ms)
-
-    def pop_result(self, receive: object, popped: ResponseFuture[PopResult]) -> PopResult:
-        """Return the result of a finished pop, unless its messages are given back."""
-        return self._pop_result(receive, popped)
-
-    def send_pop(
-        self, receive: object, address: str, header: PopMessageRequestHeader
-    ) -> ResponseFuture[PopResult]:
-        """Send the next pop of a `receive`."""
-        return self._send_pop(receive, address, header)
-
-    def keep_open(self, receive: object) -> None:
-        """Let `close` wait, because a `receive` has messages that nobody has received yet."""
+    def continue_receive(
+        self, receive: _ReceiveCall, popped: ResponseFuture[PopResult] | None = None
+    ) -> None:
+        """Take the result of a pop and send the next one; in a thread."""
         self._unfinished.add(receive)
+        try:
+            result = None if popped is None else self._pop_result(receive, popped)
+            if not receive.is_awaited and (result is None or not result.messages):
+                self._end_receive(receive, [])  # nobody waits: no further pop
+                return
+            step = next(receive.steps) if result is None else receive.steps.send(result)
+            popping = self._send_pop(receive, *step)
+        except StopIteration as end:
+            self._end_receive(receive, end.value)
+        except BaseException as error:  # noqa: BLE001  # whatever it raises is for the coroutine
+            self._end_receive(receive, [], error)
+        else:
+            popping.add_done_callback(
+                lambda _: schedule_call(partial(self.continue_receive, receive, popping))
+            )
 
-    def allow_close(self, receive: object) -> None:
-        """Undo the effect of `keep_open`."""
+    def _end_receive(
+        self, receive: _ReceiveCall, found: list[MessageExt], error: BaseException | None = None
+    ) -> None:
+        promise = receive.end(found)
+        if promise is None:
+            self.release_messages(receive, found)
+            return
+        if not found:
+            self._unfinished.discard(receive)
+        if error is None:
+            promise.set_result(found)
+        else:
+            promise.set_exception(error)
+
+    def on_received(self, receive: _ReceiveCall) -> None:
+        """Note that a coroutine has the messages, so that `close` need not wait for them."""
         self._unfinished.discard(receive)
 
-    def release_messages(self, receive: object, messages: Iterable[MessageExt]) -> None:
+    def release_messages(self, receive: _ReceiveCall, messages: Iterable[MessageExt]) -> None:
         """Make messages that nobody receives visible again, so that they are redelivered soon."""
         try:
             self._give_back(messages)
         finally:
-            self.allow_close(receive)
+            self._unfinished.discard(receive)
 
 
 class _ReceiveCall:
-    """One `receive`: a thread runs each of its steps, and the loop awaits a promise.
+    """One `receive`: its steps, and the promise that the loop awaits.
 
     A pop that a broker holds cannot be cancelled. After a cancelled `receive`, the next one
     therefore continues its pop: otherwise short waits in a loop would leave many held pops, which
     would get messages before the awaited one.
     """
 
-    def __init__(
-        self, consumer: LoopSimpleConsumer, max_messages: int, invisible_ms: int, timeout_ms: int
-    ) -> None:
-        self._consumer = consumer
-        self._steps = consumer.receive_steps(max_messages, invisible_ms, timeout_ms)
-        self._form = (max_messages, invisible_ms, consumer.subscriptions)
-        self._deadline = time.monotonic() + timeout_ms / 1_000
+    def __init__(self, steps: PopSteps, *, form: object, deadline: float) -> None:
+        self.steps = steps
+        self._form = form
+        self._deadline = deadline
         self._lock = threading.Lock()
         self._promise: LoopPromise[list[MessageExt]] | None = None
         self._found: list[MessageExt] = []
         self._is_over = False
 
-    def start(self, promise: LoopPromise[list[MessageExt]]) -> None:
-        """Run the first step in a thread; the promise gets the messages."""
+    def await_by(self, promise: LoopPromise[list[MessageExt]]) -> None:
+        """Give the messages to a promise."""
         self._promise = promise
-        schedule_call(self._run)
 
-    def _run(self, popped: ResponseFuture[PopResult] | None = None) -> None:
-        """Take the result of a pop and send the next one; in a thread."""
-        consumer = self._consumer
-        consumer.keep_open(self)
-        try:
-            result = None if popped is None else consumer.pop_result(self, popped)
-            if self._promise is None and (result is None or not result.messages):
-                self._end([])  # nobody waits: no further pop
-                return
-            step = next(self._steps) if result is None else self._steps.send(result)
-            popping = consumer.send_pop(self, *step)
-        except StopIteration as end:
-            self._end(end.value)
-        except BaseException as error:  # noqa: BLE001  # whatever it raises is for the coroutine
-            self._end([], error)
-        else:
-            popping.add_done_callback(lambda _: schedule_call(partial(self._run, popping)))
-
-    def _end(self, found: list[MessageExt], error: BaseException | None = None) -> None:
-        with self._lock:
-            self._is_over, self._found, promise = True, found, self._promise
-        if promise is None:
-            self._consumer.release_messages(self, found)
-            return
-        if not found:
-            self._consumer.allow_close(self)
-        if error is None:
-            promise.set_result(found)
-        else:
-            promise.set_exception(error)
-
-    def on_received(self) -> None:
-        """Note that a coroutine has the messages."""
-        self._consumer.allow_close(self)
+    @property
+    def is_awaited(self) -> bool:
+        return self._promise is not None
 
     @property
     def is_over(self) -> bool:
         return self._is_over
 
-    def abandon(self) -> bool:
-        """Give back messages that have arrived or still arrive; return whether a pop is pending."""
+    def end(self, found: list[MessageExt]) -> LoopPromise[list[MessageExt]] | None:
+        """Keep the messages for `abandon`; return the promise that gets them, if any."""
+        with self._lock:
+            self._is_over, self._found = True, found
+            return self._promise
+
+    def abandon(self) -> tuple[list[MessageExt], bool]:
+        """Return the messages that nobody gets now, and whether a pop is still pending."""
         with self._lock:
             self._promise = None
-            found, is_pending = self._found, not self._is_over
-        if found:
-            schedule_call(partial(self._consumer.release_messages, self, found))
-        return is_pending
+            return self._found, not self._is_over
 
     def resume_for(self, other: _ReceiveCall, promise: LoopPromise[list[MessageExt]]) -> bool:
         """Give the messages to a promise if ``other`` asks for the same and waits no shorter."""
@@ -257,22 +243,26 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
         deadline = time.monotonic() + timeout_ms / 1_000
         while True:
             left_ms = max(int((deadline - time.monotonic()) * 1_000), 0)
-            own = _ReceiveCall(consumer, max_messages, invisible_ms, left_ms)
+            own = consumer.new_receive(max_messages, invisible_ms, left_ms)
             promise: LoopPromise[list[MessageExt]] = LoopPromise(bridge)
             receive = self._resume_abandoned(own, promise)
             if receive is None:
                 receive = own
-                own.start(promise)
+                own.await_by(promise)
+                schedule_call(partial(consumer.continue_receive, own))
             self._receives.add(promise.future)
             try:
                 found = await promise.future
             except BaseException:
-                if receive.abandon():
+                unreceived, is_pending = receive.abandon()
+                if unreceived:
+                    schedule_call(partial(consumer.release_messages, receive, unreceived))
+                if is_pending:
                     self._abandoned.append(receive)
                 raise
             finally:
                 self._receives.discard(promise.future)
-            receive.on_received()
+            consumer.on_received(receive)
             if found or receive is own:
                 return found
 
