@@ -5,12 +5,16 @@ What they tell is asked of the code when the site is built, so that they are nev
 
 from __future__ import annotations
 
+import inspect
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Final
+from types import FunctionType, ModuleType
+from typing import Any, Final
 from urllib.request import urlopen
 
 import click
@@ -162,14 +166,111 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class _NamesPage:
+    """A page of some of the names in rocketpoll. One page of all would take a browser seconds."""
+
+    title: str
+    guides: str
+    names: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.title}.md"
+
+
+_METHODS: Final = (FunctionType, property, classmethod, staticmethod)
+_ATTRIBUTE: Final = re.compile(r'^ +self\.(\w+)(?:: .+)? = .+\n +"""', re.MULTILINE)
+"""An attribute with a docstring."""
+
+_NAMES_PAGES: Final = (
+    _NamesPage(
+        "producers",
+        "[client](../client.md)",
+        "Message MessageQueue Producer ProducerHealth SchemaRegistry SendResult SendRules "
+        "SendStatus Serializer TransactionProducer TransactionResult TransactionState avro "
+        "protobuf",
+    ),
+    _NamesPage(
+        "consumers",
+        "[consumers](../consumers.md), [filters](../filters.md)",
+        "ConsumeConcurrentlyContext ConsumeConcurrentlyStatus ConsumeFromWhere "
+        "ConsumeOrderlyContext ConsumeOrderlyStatus Consumer ConsumerHealth LitePullConsumer "
+        "LitePullSettings MessageExt MessageModel PullLimits PushConsumer PushSettings "
+        "SimpleConsumer by_sql by_tag",
+    ),
+    _NamesPage(
+        "admin",
+        "[client](../client.md)",
+        "AclPolicy Admin ClientInstance ClusterUser Credentials GroupState LATEST_MS Lag "
+        "MessageTrace TlsSettings TraceType read_committed read_table",
+    ),
+    _NamesPage(
+        "testing",
+        "[a broker in tests](../embedded.md), [test step by step](../testing.md)",
+        "ClientError ConfigError EmbeddedBroker EmbeddedBrokerError NotInTime RocketPollError "
+        "StreamTestError collect_stream stream_rows stream_test wait_until",
+    ),
+)
+
+
 def python() -> str:
-    """Return the page of the names that programs import from rocketpoll."""
-    return _names(
-        rocketpoll,
+    """Return the page that leads to each name in rocketpoll and to each method of its classes."""
+    parts = [
         "# Python: rocketpoll",
-        "The names in `rocketpoll`. Guides: [client](../client.md), [consumers](../consumers.md), "
-        "[tests](../testing.md).",
-    )
+        (
+            "The names that programs import from `rocketpoll`, and the methods of each class. "
+            "Guides: [client](../client.md), [consumers](../consumers.md), "
+            "[tests](../testing.md)."
+        ),
+    ]
+    for page in _NAMES_PAGES:
+        parts.append(f"## {page.title.capitalize()}")
+        parts += [_index_entry(name, page.path) for name in page.names.split()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _index_entry(name: str, path: str) -> str:
+    """Return the paragraph of a name, with anchors and links for it and its methods."""
+    each = getattr(rocketpoll, name)
+    to = path.replace(".md", ".html")
+
+    def link(label: str, anchor: str) -> str:
+        return f'<a id="{anchor}" href="{to}#{anchor}"><code>{label}</code></a>'
+
+    if not _is_documented(each, name):
+        return link(name, name.lower())
+    own = f"{rocketpoll.__name__}.{name}"
+    about = (inspect.getdoc(each) or "").partition("\n\n")[0].replace("\n", " ")
+    entry = f"{link(name, own)}: {about}"
+    methods = [link(method, f"{own}.{method}") for method in _public_methods(each)]
+    return f"{entry}<br>\n{' '.join(methods)}" if methods else entry
+
+
+def _is_documented(each: Any, name: str) -> bool:
+    """Say whether a name in rocketpoll has a docstring on the page of its group."""
+    is_value = isinstance(each, (int, str))
+    return not is_value and each.__name__ == name and name not in errors.__all__
+
+
+def _public_methods(kind: Any) -> list[str]:
+    """Return the names of what a class has a docstring for, inherited members of ours included."""
+    if not inspect.isclass(kind):
+        return []
+    found: set[str] = set()
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] in {"rocketpoll", "rmq_spark"}:
+            found.update(
+                name for name, member in vars(base).items() if isinstance(member, _METHODS)
+            )
+            with suppress(OSError):  # a class that a call has made has no source
+                found.update(_ATTRIBUTE.findall(inspect.getsource(base)))
+    return sorted(name for name in found if not name.startswith("_"))
+
+
+def _names_page(page: _NamesPage) -> str:
+    text = f"Part of [rocketpoll](python.md). Guides: {page.guides}."
+    return _names(rocketpoll, f"# Python: {page.title}", text, page.names.split())
 
 
 def asyncio_names() -> str:
@@ -198,10 +299,10 @@ def error_names() -> str:
     )
 
 
-def _names(package: ModuleType, title: str, text: str) -> str:
-    names = sorted((name for name in package.__all__ if not name.startswith("_")), key=str.casefold)
+def _names(package: ModuleType, title: str, text: str, chosen: list[str] | None = None) -> str:
+    names = [name for name in chosen or package.__all__ if not name.startswith("_")]
     parts = [title, text]
-    for name in names:
+    for name in sorted(names, key=str.casefold):
         each = getattr(package, name)
         if package is not errors and name in errors.__all__:
             parts.append(f"### {name}\n\nAn exception: see [rocketpoll.errors](errors.md).")
@@ -236,6 +337,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reference/settings.md": settings,
     "reference/metrics.md": metrics,
     "reference/python.md": python,
+    **{f"reference/{page.path}": partial(_names_page, page) for page in _NAMES_PAGES},
     "reference/aio.md": asyncio_names,
     "reference/errors.md": error_names,
     "reference/spark.md": spark_names,

@@ -27,9 +27,15 @@ CODE = {
     "adr/README.md": {path.name for path in (ROOT / "docs" / "adr").glob("*.md")},
 }
 PYTHON = r"^(?::::.*\.|### )(\w+)$"
+GROUPS = (
+    "reference/producers.md",
+    "reference/consumers.md",
+    "reference/admin.md",
+    "reference/testing.md",
+)
 NAMED = {
     "reference/commands.md": r"^### (\S+)$",
-    "reference/python.md": PYTHON,
+    "reference/python.md": r'\n\n<a id="[\w.]+" href="\w+\.html#[\w.]+"><code>(\w+)</code></a>',
     "reference/aio.md": PYTHON,
     "reference/errors.md": PYTHON,
     "reference/spark.md": PYTHON,
@@ -46,6 +52,13 @@ def test_reference_page_names_each_item_of_the_code_once(page):
     assert sorted(rows_of(page)) == sorted(CODE[page])
 
 
+def test_each_public_name_is_described_on_one_page_of_a_group():
+    described = [
+        name for page in GROUPS for name in re.findall(PYTHON, GENERATED[page](), re.MULTILINE)
+    ]
+    assert sorted(described) == sorted(CODE["reference/python.md"])
+
+
 def test_metrics_page_and_operating_guide_name_the_same_metrics():
     guide = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
     told = set(re.findall(r"^\| `((?:rocketmq|rocketpoll)_\w+)`", guide, re.MULTILINE))
@@ -55,6 +68,6 @@ def test_metrics_page_and_operating_guide_name_the_same_metrics():
 
 
 def test_generated_pages_are_in_the_navigation():
-    assert set(GENERATED) == {*CODE, "reference/metrics.md"}
+    assert set(GENERATED) == {*CODE, *GROUPS, "reference/metrics.md"}
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     assert [page for page in GENERATED if f": {page}\n" not in navigation] == []

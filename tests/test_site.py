@@ -23,6 +23,9 @@ from rocketpoll.broker.settings.settings import KEYS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+GROUPS = ("producers", "consumers", "admin", "testing")
+ELEMENTS_MAX = 8_000
+"""What a browser shows within a second or two."""
 
 
 class Links(HTMLParser):
@@ -164,8 +167,25 @@ def public_methods(kind):
 
 @pytest.mark.deep
 @needs_mkdocs
+def test_the_page_of_all_names_leads_to_each_anchor_of_the_pages_of_groups(site):
+    """So that its own anchors, to which others may link, stay; a page of all is slow to load."""
+    reference = site / "reference"
+    described = set()
+    for page in GROUPS:
+        text = (reference / f"{page}.html").read_text(encoding="utf-8")
+        assert len(re.findall(r"<[a-z]", text)) < ELEMENTS_MAX
+        names = {name for name in Links(text).names if name.startswith("rocketpoll.")}
+        described |= {f"{page}.html#{name}" for name in names}
+    index = Links((reference / "python.html").read_text(encoding="utf-8"))
+    assert described <= set(index.targets)
+    assert {each.partition("#")[2] for each in described} <= index.names
+    assert len(described) > 250
+
+
+@pytest.mark.deep
+@needs_mkdocs
 def test_examples_of_docstrings_are_code(site):
-    page = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    page = (site / "reference" / "producers.html").read_text(encoding="utf-8")
     assert page.count("<summary>Example</summary>") > 0
     examples = re.findall(r"<summary>Example</summary>\s*(<\w+)", page)
     assert set(examples) == {"<div"}  # a block of code, not a paragraph
