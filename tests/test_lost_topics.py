@@ -40,7 +40,8 @@ def older_table(tmp_path):
 def made_again(topic):
     """What the log says of a topic that has come back, and what to do if it should not have."""
     return (
-        f"topic {topic} was missing, and is restored with its messages. If deleted, delete it again"
+        f"topic {topic} was missing, and is restored with its messages. If you deleted it, "
+        "delete it again"
     )
 
 

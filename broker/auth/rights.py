@@ -39,12 +39,12 @@ class Need:
 
 
 def topic_need(topic: str, *actions: Action) -> Need:
-    """Return a need of a topic; a retry topic belongs to its group, so the need is the group's."""
+    """Return the right that a request needs on a topic, or on the group of a retry topic."""
     if topic.startswith(RETRY_PREFIX):
         return group_need(topic, *actions)
     return Need(ResourceType.TOPIC, topic, actions)
 
 
 def group_need(group: str, *actions: Action) -> Need:
-    """Return a need of a group, which may be given as the name of its retry topic."""
+    """Return the right that a request needs on a group, given by its name or its retry topic."""
     return Need(ResourceType.GROUP, group.removeprefix(RETRY_PREFIX), actions)

@@ -165,7 +165,7 @@ class DaemonThreadPool:
         _beginning.add(worker)
         try:
             thread = threading.Thread(target=self._run_jobs, args=(worker,), name=name, daemon=True)
-            thread._started = _NonBlockingEvent()  # type: ignore[attr-defined]  # for what `start` waits
+            thread._started = _NonBlockingEvent()  # type: ignore[attr-defined]  # `start` waits for this event
             thread.start()
         except (RuntimeError, MemoryError):
             _beginning.discard(worker)
@@ -238,7 +238,7 @@ _exit_marks: list[None] = []
 def _shutdown_all() -> None:
     _exit_marks.append(None)
     for workers in tuple(_pools):
-        if workers._waits_at_exit:  # of this module
+        if workers._waits_at_exit:
             workers.shutdown_and_wait()
     # Python frees the state of all other threads when it ends. One that begins after that, as on a
     # loaded machine, would crash the process.

@@ -537,7 +537,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 f"the broker did not finish within {_OPERATION_TIMEOUT_SECONDS:.0f} s"
             ) from None
         except CannotListen as error:
-            raise EmbeddedBrokerError(f"the broker cannot come back: {error}") from error
+            raise EmbeddedBrokerError(f"the broker cannot restart: {error}") from error
 
     def _end_runner(self) -> Exception | None:
         """Stop the thread or process; return the error of an unclean stop, or None."""

@@ -207,8 +207,9 @@ class PopReviveService:
         if found.status is not GetMessageStatus.FOUND:
             if found.next_begin_offset > queue.next_offset:
                 self._delivery.report_dropped(
-                    f"the revive topic continues at {found.next_begin_offset} instead of "
-                    f"{queue.next_offset} of queue {queue.queue_id}: {found.status.name}",
+                    f"queue {queue.queue_id} of the revive topic continues at "
+                    f"{found.next_begin_offset} instead of {queue.next_offset}: "
+                    f"{found.status.name}",
                     level=logging.WARNING,
                 )
                 queue.next_offset = found.next_begin_offset

@@ -186,7 +186,8 @@ class Housekeeping:
 
     async def _wait_for(self, jobs: Iterable[Future[object]], seconds: float) -> None:
         """Wait at most ``seconds`` for jobs to end; their owners log their exceptions."""
-        waiting = [asyncio.wrap_future(job) for job in tuple(jobs)]  # jobs end meanwhile
+        # a copy, because jobs may end meanwhile
+        waiting = [asyncio.wrap_future(job) for job in tuple(jobs)]
         for job in waiting:  # asyncio logs exceptions that were never retrieved
             job.add_done_callback(_retrieve_exception)
         if waiting:

@@ -236,8 +236,8 @@ class NameServerRegistration:
         if address is not None and address != self._broker.address:
             connection.close()
             raise NameServerError(
-                f"the master at {address} has the name {name}. Set another brokerName; if that "
-                "was this broker at another address, the name is free 2 minutes after its end"
+                f"the master at {address} has the name {name}. Set another brokerName. If "
+                "that was this broker at another address, its name is free 2 minutes after it ended"
             )
 
 

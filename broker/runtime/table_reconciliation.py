@@ -79,7 +79,8 @@ class TableReconciliation:
         queue_nums = max(min(queue_nums, QUEUE_NUMS_MAX), self._queue_nums_min)
         config = topics.create_in_send_back(topic, queue_nums)
         _log.warning(
-            "topic %s was missing, and is restored with its messages. If deleted, delete it again",
+            "topic %s was missing, and is restored with its messages. If you deleted it, delete it "
+            "again",
             topic,
         )
         return config.write_queue_nums

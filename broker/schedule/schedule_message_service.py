@@ -61,8 +61,8 @@ class DelayLevel:
         stored before the start   when due by the time of day, at most its delay after the start
 
     A mark records the time by which all messages before a queue offset were stored. Messages that
-    arrive within a grain of time share a mark, which has the time of the last. So no message is
-    early, whatever the clock is set to, and none is late by more than a grain.
+    arrive within the resolution of the level share a mark, which has the time of the last. So no
+    message is early, whatever the clock is set to, and none is late by more than the resolution.
     """
 
     def __init__(self, delay_ms: int, start: StartTime, end_queue_offset: int) -> None:

@@ -478,7 +478,7 @@ class TransactionalMessageService:
                 if not messages:
                     self._losses.report(
                         LossKind.HALF_MESSAGE,
-                        f"a message of transactions is damaged, and is skipped: {error}",
+                        f"a damaged message of transactions is skipped: {error}",
                     )
                 break
             messages.append(message)

@@ -90,7 +90,7 @@ class ManifestId(NamedTuple):
 
     @property
     def driver_id(self) -> str:
-        """The part of ``run_id`` that all batches of a run share, or of a foreachBatch driver."""
+        """The part of ``run_id`` that all batches of a run, or of a foreachBatch driver, share."""
         return self.run_id.partition("#")[0]
 
     @property

@@ -85,7 +85,7 @@ class BatchEntry(NamedTuple):
 
 
 class FixedSizeEntries(NamedTuple):
-    """The messages of a batch whose parts have the same lengths as the first's: rows of a table."""
+    """The messages of a batch in which all have bodies and properties of the same lengths."""
 
     data: bytes
     rows: int

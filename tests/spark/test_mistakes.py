@@ -899,9 +899,8 @@ _WRITE = [
     (
         {"txnAppId": "paid", "txnVersion": "7", "delivery": "exactly_once"},
         (
-            "txnAppId: with delivery=exactly_once the name identifies a batch write. Set "
-            "option writeName instead, to a name that contains the number of the batch; "
-            "or set visibleTo=all (rocketpoll brokers)"
+            "txnAppId: delivery=exactly_once does not use it. Set option writeName to a name that "
+            "contains the number of the batch; or set visibleTo=all (rocketpoll brokers)"
         ),
     ),
     (

@@ -128,9 +128,9 @@ class FixedSizeBatch(RecordBatch):
         ending: bytes,
         born_timestamp: int,
     ) -> None:
-        """Store at least one message; the properties of all get the same ``ending``.
+        """Store at least one message; ``ending`` is appended to the properties of each.
 
-        So that this is valid, the properties of all or of none must end with a separator.
+        Either all properties or none must end with a separator.
         """
         self._template = template
         self._entries = entries

@@ -252,11 +252,11 @@ class LogRecovery:
         return _Extent(min(ends, default=damaged), max(ends, default=damaged), set())
 
     def _has_records_beyond(self, start: PhysicalOffset, extent: _Extent) -> bool:
-        """Return whether successive valid records lead from a position out of an extent.
+        """Return whether a chain of valid records begins at a position and leaves an extent.
 
-        If they do, they are records of the log, and the end of the extent is wrong. A record inside
-        a body is followed by the rest of that body. If only zeros follow, a record past the nearer
-        end of the extent counts as a record of the log.
+        Such records belong to the log, and the extent claims too much. A record inside a message
+        body starts no such chain, because the rest of the body follows it. If only zeros follow, a
+        record past the nearer end of the extent also belongs to the log.
         """
         position, passed = start, []
         while position < extent.end and position not in extent.dead_ends:

@@ -216,13 +216,13 @@ class QueueSpan(NamedTuple):
 
 
 class QueueEndsSnapshot(NamedTuple):
-    """All queues at one point in time, and the end of each then."""
+    """All queues, and the end of each, at one point in time."""
 
     queues: Mapping[QueueKey, ConsumeQueue]
     max_offsets: Sequence[QueueOffset]
 
     def spans(self, excluded: Container[str] = ()) -> Iterator[QueueSpan]:
-        """Yield the span of each queue at that time, without the entries that expired since."""
+        """Yield the span of each queue when the snapshot was taken, without expired entries."""
         for ((topic, queue_id), queue), max_offset in zip(
             self.queues.items(), self.max_offsets, strict=True
         ):

@@ -186,7 +186,7 @@ def _add(
 
 
 def _merge(policies: tuple[AclPolicy, ...], added: AclPolicy) -> AclPolicy:
-    """Return an entry with its own actions and those of the present entry for its resource."""
+    """Return an entry that also has the actions of the user's present entry for the resource."""
     for known in policies:
         if known.resource != added.resource or known.policy_type != added.policy_type:
             continue

@@ -78,7 +78,7 @@ def topic() -> None:
 @topic.command(example="rocketpoll topic create orders --queues 4")
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 @click.option("--queues", type=_count, default=DEFAULT_QUEUES, show_default=True, metavar="N",
-              help="Read and write queues of each on each master.")  # fmt: skip
+              help="Read and write queues of each topic, on each master.")  # fmt: skip
 @_perm
 @_attributes
 @_cluster

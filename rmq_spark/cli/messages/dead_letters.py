@@ -121,7 +121,7 @@ def resend_dead_letters(
     Messages go to topic ``to``, by default to the original topic of each, ``rate`` a second at
     most. If one cannot be sent, the others are sent all the same, unless no broker can be reached.
     """
-    from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # not to look
+    from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # only to resend
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help needs no client
 
     rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have accepted it before

@@ -142,7 +142,7 @@ class _MissingRange(NamedTuple):
 
     @property
     def is_backfill(self) -> bool:
-        """True if the offsets precede those in the table; then the last of them are added first."""
+        """True if the missing offsets precede those in the table. They are added from the end."""
         return self.bounds.start < self.held.first
 
     def first_part(self, count: int) -> ReadRange:

@@ -424,7 +424,7 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
     return ClusterAccess(
         settings,
         tuple(shown),
-        None if not file else os.path.abspath(file),  # noqa: PTH100  # as text
+        None if not file else os.path.abspath(file),  # noqa: PTH100  # the field is a str
         any(settings[name] != of_profile.get(name) for name in _CREDENTIALS & settings.keys()),
         tuple(typed),
     )

@@ -39,7 +39,7 @@ class HealthCheck(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """True if there is nothing to fix, or nothing that makes the whole unhealthy."""
+        """True if there is nothing to fix, or only a warning."""
         return self.remedy is None or self.is_warning
 
     @property

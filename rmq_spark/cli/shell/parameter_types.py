@@ -38,7 +38,7 @@ _SECONDS_MAX: Final = 1e9
 
 
 class PositiveFloat(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
-    """Parses a number above 0, or one that is not below a minimum."""
+    """Parses a number above 0, or of at least ``minimum``."""
 
     name = "number"
 

@@ -426,8 +426,8 @@ class _FailOnBadRecord:
     def report(self, records: Sequence[BadRecord]) -> None:
         queue, queue_offset, problem, _ = records[0]
         raise ManifestError(
-            f"{queue} has a message at offset {queue_offset}, where rows were committed, that "
-            f"cannot be read: {problem}; the committed rows are damaged or were replaced"
+            f"the committed row at offset {queue_offset} of {queue} cannot be read: {problem}. "
+            "The committed rows are damaged or were replaced"
         )
 
 

@@ -83,7 +83,8 @@ def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -
     topics = {each.report.topic: each for each in _topic_offsets(api, address)}
     members: dict[str, ConsumerConnection] = {}
     for group in names:
-        with suppress(ConsumerNotOnline, BrokerRefused):  # brokers differ for an offline group
+        # brokers refuse an offline group with one or the other
+        with suppress(ConsumerNotOnline, BrokerRefused):
             members[group] = api.admin.consumer_connection(address, group)
     groups = _group_reports(api, address, topics, names, members)
     runtime: Mapping[str, str] = {}

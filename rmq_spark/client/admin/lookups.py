@@ -525,7 +525,7 @@ class Lookups:
         is_wanted: Callable[[MessageExt], bool],
         bytes_max: int,
     ) -> tuple[MessageExt, ...]:
-        """Return the wanted messages of all brokers, whose bodies are inflated one by one."""
+        """Return the wanted messages of all brokers; inflate their bodies one at a time."""
         found: list[MessageExt] = []
         found_bytes = 0
         for name, address in brokers:

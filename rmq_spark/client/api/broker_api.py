@@ -236,7 +236,7 @@ class BrokerApi:
         sized_records: Buffer,
         timeout_ms: int | None = None,
     ) -> Future[AppendResult]:
-        """Append encoded records, which their sizes precede, and return a future of the result.
+        """Append encoded records, each preceded by its size; return a future of the result.
 
         The broker's `agreement` must have APPEND_CHUNK.
         """

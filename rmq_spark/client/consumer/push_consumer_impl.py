@@ -248,7 +248,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_latch.count_down(*through)
 
     def _stop_after_listeners(self) -> None:
-        """End when all queues are released; until then they stay locked, up to a time limit."""
+        """Shut down when listeners have released all queues; locks are held for a limited time."""
         self._service_scheduler.schedule(
             self._abandon_listeners, self._push_settings.consume_timeout_ms
         )

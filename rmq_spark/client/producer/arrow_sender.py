@@ -168,7 +168,7 @@ class _TableSend:
         self.sent_count = 0
 
     def rows_max(self, topic: str) -> int:
-        """Return the rows of one request: fewer if any of the brokers accepts only batches."""
+        """Return how many rows one request can have: fewer if a broker accepts only batches."""
         for name in sorted({queue.broker_name for queue in self._sender.publish_queues(topic)}):
             if not self._supports_chunks(name):
                 return BATCH_MESSAGES_MAX

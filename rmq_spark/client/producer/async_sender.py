@@ -456,7 +456,7 @@ class _AsyncSend(PendingRequest):
         )
 
     def _connect_timeout_ms(self) -> int:
-        """Return the milliseconds that connecting may take, which leave time for other brokers."""
+        """Return how long connecting may take, so that time is left to try other brokers."""
         tries_left = 0 if self._fixed_queue else self._async_sender.retries - len(self._errors)
         return max(int((self.deadline - self.started_at) * 1000), 1) // (max(tries_left, 0) + 1)
 

@@ -694,7 +694,7 @@ class Producer(ForkAware, StartsInBlock):
         if self.instance.namespace:
             raise MessageRejected(
                 "namespace",
-                "an instance without one for tables (send to the full name, as eu%orders)",
+                "an instance without a namespace, to send tables (use the full name, eu%orders)",
                 self.instance.namespace.name or "",
             )
         columns = arrow_rows.SINK_COLUMNS if are_of_sink else arrow_rows.COLUMNS

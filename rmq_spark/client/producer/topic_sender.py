@@ -253,7 +253,7 @@ class TopicSender:
             example = "lambda queues: queues[0]"
             raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
         topic, namespace = self.full_topic(message), self.namespace
-        queues = known or self.publish_queues(topic)  # and so the broker's address is known
+        queues = known or self.publish_queues(topic)
         if isinstance(queue, MessageQueue):
             return check_queue_of_topic("queue", namespace.wrap_queue(queue), topic)
         if queue is not None:

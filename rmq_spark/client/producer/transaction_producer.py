@@ -5,11 +5,11 @@
         ─> COMMIT: delivered     ROLLBACK: dropped     neither: the broker asks `check_listener`
 
 If this process crashes, the request is lost, or the state is UNKNOWN, the broker asks a client of
-the group until it knows the end. So the listener must find out from what the work has stored, for
-example from a row of the database, and not from memory.
+the group until it learns the outcome. So the listener must read the outcome from what the work has
+stored, for example from a row of the database, and not from memory.
 
-The request that ends a transaction has a response, so that a producer's log shows if no broker has
-accepted the end. The caller gets no error, because the work is done by then, and the check decides.
+The request that ends a transaction has a response, so that the producer can log that no broker has
+accepted it. The caller gets no error: the work is done by then, and the broker's check finds out.
 """
 
 from __future__ import annotations

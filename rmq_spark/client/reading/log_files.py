@@ -265,7 +265,7 @@ class LocalLogFinder:
         except RequestTimeout as error:
             raise _LogFilesUnavailable("it does not answer the request for a proof") from error
         if location is None:
-            raise _LogFilesUnavailable("it writes no proof (its log says why)")
+            raise _LogFilesUnavailable("it cannot prove that they are its own (its log says why)")
         proof = proof_content(nonce, broker, client, machine_identity())
         try:
             files = LogFiles(self._open_directory(location.directory), location, proof)

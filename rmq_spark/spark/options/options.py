@@ -570,9 +570,8 @@ def _transaction(
     if is_exactly_once and not is_staged:
         raise OptionError(
             "txnAppId",
-            "with delivery=exactly_once the name identifies a batch write. Set option writeName "
-            "instead, to a name that contains the number of the batch; or set visibleTo=all "
-            "(rocketpoll brokers)",
+            "delivery=exactly_once does not use it. Set option writeName to a name that contains "
+            "the number of the batch; or set visibleTo=all (rocketpoll brokers)",
         )
     return app_id, version
 

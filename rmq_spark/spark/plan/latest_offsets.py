@@ -29,7 +29,10 @@ _SHOWN_MAX: Final = 5
 
 
 class LatestOffsets:
-    """The end offsets of the queues of one query, and their losses; for use by one thread."""
+    """Tracks the end offsets of a query's queues, and reports queues that lost messages.
+
+    For use by one thread.
+    """
 
     def __init__(
         self, options: ReadOptions, queues: QueueClient, store_times: StoreTimeLookup

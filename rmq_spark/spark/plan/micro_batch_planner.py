@@ -384,10 +384,10 @@ class MicroBatchPlanner:
         first: Mapping[MessageQueue, int],
         ends: Mapping[MessageQueue, int],
     ) -> dict[MessageQueue, int]:
-        """Return other ends for queues whose last offset to be read has no message.
+        """Return later ends for queues whose planned end follows an offset without a message.
 
-        A query recognizes a queue by the message before its position. So the end moves past the
-        next message: no more rows than planned are read, because the offset in the gap has none.
+        A query recognizes a queue by the message before its position, so the end moves past the
+        next message. The batch still has no more rows than planned: a gap has none.
         """
         within = [
             MessagePosition(queue, position.next_offset - 1)

@@ -49,9 +49,9 @@ def _send_dead_letters(
             letters.append(dead_letter_of(each, topic, max_body_bytes))
         except DeadLetterLoop as loop:  # noqa: PERF203  # the error names the record
             raise SparkError(
-                f"the message at offset {each.queue_offset} of {each.queue} cannot "
-                f"be read, and cannot be sent to {topic}: {loop}. Set option deadLetterTopic to a "
-                "topic whose readers do not send back, or onBadRecord to skip"
+                f"the unreadable message at offset {each.queue_offset} of {each.queue} cannot be "
+                f"sent to {topic}: {loop}. Set option deadLetterTopic to another topic, or "
+                "onBadRecord to skip"
             ) from None
     where = f"dead letters of {records[0].queue.topic} for topic {topic}"
     send_messages(options, letters, where, remedies=(_TOO_LARGE, *REMEDIES))

@@ -126,9 +126,10 @@ def _query_messages(
         oldest_ms = min(message.store_timestamp for message in page)
         if physical_offsets <= seen:
             raise SparkError(
-                f"option key: {lookup.broker_name} has more messages with key {lookup.key!r} of "
-                f"{lookup.topic} from the second of {oldest_ms} ms than one answer of its index "
-                f"holds ({len(page)}). Read the topic without key, and filter its rows"
+                f"option key: more than {len(page)} messages of {lookup.topic} with key "
+                f"{lookup.key!r} are from the same second ({oldest_ms} ms), and "
+                f"{lookup.broker_name} returns no more. Read the topic without key, and filter "
+                "its rows"
             )
         seen |= physical_offsets
         end_ms = oldest_ms

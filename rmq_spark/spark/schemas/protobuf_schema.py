@@ -117,7 +117,7 @@ def descriptor_set(files: Mapping[str, bytes]) -> bytes:
         try:
             found.file.add().MergeFromString(content)
         except message.DecodeError as error:
-            raise ValueError(f"{name} is no descriptor of a file ({error})") from None
+            raise ValueError(f"{name} is not a Protobuf file descriptor ({error})") from None
         found.file[-1].name = name
     return bytes(found.SerializeToString())
 

@@ -154,7 +154,7 @@ def writable_schema_faults(schema: sql.StructType) -> list[str]:
 
 
 def _nullable(kind: Any) -> Any:
-    """Return a type with all its parts nullable, because those of a data frame may not be."""
+    """Return a type with all its parts nullable; in the schema of a data frame they may not be."""
     if isinstance(kind, sql.StructType):
         return sql.StructType(
             [sql.StructField(each.name, _nullable(each.dataType)) for each in kind.fields]

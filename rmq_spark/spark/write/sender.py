@@ -111,7 +111,7 @@ class SendRetries:
         sleep: Callable[[float], None] | None = None,
         remedies: Remedies = REMEDIES,
     ) -> None:
-        """Set the limits; ``where`` is the beginning of errors and log lines."""
+        """Prepare the retries; errors and log lines begin with ``where``."""
         self.stored_rows = 0
         self.retries = 0
         """The number of retries so far."""

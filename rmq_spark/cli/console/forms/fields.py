@@ -75,7 +75,7 @@ class FormInput:
         return int(text)
 
     def choice(self, name: str, choices: Iterable[str]) -> str:
-        """Return one of several values; any other comes from a forged form."""
+        """Return the selected value; raise ValueError if it is none of the choices."""
         text = self.text(name)
         choices = list(choices)
         if text not in choices:

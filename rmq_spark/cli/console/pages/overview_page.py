@@ -128,7 +128,7 @@ def _waiting_figures(brokers: Sequence[BrokerStatus]) -> Iterator[tuple[str, Chi
 
 
 def _examined_groups(visit: Visit) -> SurveyResult[GroupExamination] | None:
-    """Return what is known of all groups; None if a broker does not answer, as the page says."""
+    """Return what is known of all groups; None if a broker does not answer."""
     try:
         return examine_known_groups(visit)
     except ClientError:

@@ -89,7 +89,7 @@ class ConsumeMessageConcurrentlyService:
         request.process_queue.start_consuming(batch)
         properties = [dict(message.properties) for message in batch]
         failed_from, delay_level = self.call_listener(request, batch)
-        if request.process_queue.is_dropped:  # also in a process that the listener has forked
+        if request.process_queue.is_dropped:  # true in a process that the listener forked, too
             return
         if done := batch[:failed_from]:
             self.acknowledge(request, done)

@@ -213,7 +213,7 @@ def call_listener(
     """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
         status: object = listener(list(messages), context)  # a list that the listener may change
-        return _parse_status(status, messages, success, failures)  # runs its code, too
+        return _parse_status(status, messages, success, failures)  # may run code of the status
     except BaseException as error:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
         failures.record_exception(error, messages)
         return None

@@ -209,7 +209,8 @@ class OffsetManager:
     ) -> None:
         """Make a manager; ``fingerprints`` returns the present fingerprint of each queue.
 
-        ``message_at`` also applies an operator's reset that the response contains.
+        ``message_at`` pulls the message at an offset. If an operator has reset the group, the
+        broker's response says so, and ``message_at`` applies the reset.
         """
         self._store = store
         self._brokers = brokers
@@ -218,7 +219,7 @@ class OffsetManager:
         self._prefetcher = OffsetPrefetcher(self._resolve_start, monotonic_ms)
         self._fingerprints = fingerprints
         self._message_at = message_at
-        self._releasing: set[MessageQueue] = set()  # whose last offset is still to be stored
+        self._releasing: set[MessageQueue] = set()  # queues whose last offset is not stored yet
         self._unsaved_brokers: set[str] = set()  # brokers that did not get the last offsets
         self._recently_released = _RecentQueues()
         self._recently_reset = _RecentQueues()  # operators' offsets of other members' queues

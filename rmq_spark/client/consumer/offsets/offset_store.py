@@ -165,7 +165,10 @@ class RemoteBrokerOffsetStore(OffsetStore):
         self._last_stored[queue] = offset
 
     def stop_overwriting(self) -> None:
-        """Note that brokers no longer notify this member when an operator moves the group."""
+        """From now on, keep an offset that an operator has set at the broker.
+
+        A member that has left its group is not notified of a reset.
+        """
         self._is_leaving = True
 
     def _is_reset_elsewhere(self, queue: MessageQueue) -> bool:

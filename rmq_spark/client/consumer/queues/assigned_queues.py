@@ -358,7 +358,7 @@ class ConsumeRequestCache:
         found = None
         while found is None and self._requests:
             request = self._requests.popleft()
-            is_paused = request.assigned.is_paused  # it stays whole then
+            is_paused = request.assigned.is_paused  # messages of a paused queue are not divided
             if messages_max is not None and len(request.messages) > messages_max and not is_paused:
                 messages, of = request.messages, (request.assigned, request.epoch)
                 self._requests.appendleft(ConsumeRequest(*of, messages[messages_max:]))

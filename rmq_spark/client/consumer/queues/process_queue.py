@@ -73,7 +73,7 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """Distance of the first and the last waiting message: filtered queues have gaps."""
+        """Distance between the offsets of the first and the last waiting message."""
         with self._mutex:
             waiting = self._waiting_offsets
             return waiting[-1] - waiting[0] if waiting else 0

@@ -42,7 +42,7 @@ class RebalanceRound:
 
     @property
     def client_id(self) -> str:
-        """Name of this member among the others."""
+        """Client id of this member."""
         return self._group.client_id
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
