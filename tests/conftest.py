@@ -101,11 +101,8 @@ def pytest_collection_finish():
 
 
 def _turn(item):
-    """Return the rank of a test's file: the longest first, the short ones last.
-
-    Parallel runs need small files at the end. Long ones are those of simulated worlds, of Java's
-    programs and of Spark, and those that run the examples of pages and notebooks.
-    """
+    """Return the rank of a test's file: long files first, short ones last. Long are the simulated
+    worlds, Java programs, Spark, and the examples of pages and notebooks."""
     if item.path.name in _LONGEST:
         return 0
     return 2 if _LONG.isdisjoint(item.path.parts) and not needs_spark(item.path) else 1
@@ -119,7 +116,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def on_each_loop(request, monkeypatch):
-    """Run a test's stories on each loop that a broker may use."""
+    """Run a test's coroutines on each event loop that a broker may use."""
     # most tests need no broker
     from support.brokers.in_process import LOOPS, StoryLoops  # noqa: PLC0415  # see above
 

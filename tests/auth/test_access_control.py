@@ -17,7 +17,8 @@ from rocketpoll.broker.common.request_content import RequestRejected
 
 
 class Rules:
-    """Users whose name alone signs a request; each may do everything with topics of his name."""
+    """Accepts a request that is signed with a user's name; each user may do everything with its own
+    topics."""
 
     version = 1
 

@@ -29,7 +29,6 @@ from rocketpoll.broker.auth.rights import Action, Need, ResourceType
 
 
 def acl_of(policies):
-    """The list in a vector."""
     body = {"policies": [{"policyType": k, "entries": e} for k, e in policies.items() if e]}
     return AccessList.of_policies(decode_body(AclInfo, json.dumps(body).encode()).policies)
 
@@ -117,7 +116,7 @@ def model_is_from(source, address):
 
 
 def model_is_before(resource, other):
-    """Whether a resource is more specific than another; both cover the same one."""
+    """Return whether a resource is more specific than another that covers the same name."""
     if resource in (other, "*"):
         return False
     if other == "*" or not resource.endswith("*"):

@@ -29,7 +29,7 @@ from rocketpoll.broker.store.config import FlushDiskType
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory):
-    """What a broker of ours answers to the questions of each version."""
+    """Return a function that asks a broker of ours the questions of a version."""
     found = {}
     for version in ASKED:
         directory = tmp_path_factory.mktemp("broker")
@@ -144,7 +144,7 @@ def test_the_same_signatures_are_valid(ours):
 
 
 def told(answer):
-    """Return what is to be the same of two answers about users and lists.
+    """Return the part of an answer about users and lists that must be the same.
 
     RocketMQ leaves the remark of an unfinished response in its successes, and tells passwords.
     """

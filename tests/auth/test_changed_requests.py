@@ -50,7 +50,7 @@ def received(frame):
 
 
 def content(request):
-    """Return what a signature covers: values in the order of their names, and the body."""
+    """Return what a signature covers: values sorted by field name, and the body."""
     fields = {name: text for name, text in request.ext_fields.items() if name != SIGNATURE}
     return "".join(fields[name] for name in sorted(fields)).encode() + bytes(request.body)
 

@@ -42,7 +42,7 @@ def test_each_request_code_has_a_case():
 
 
 class World:
-    """A broker with what belongs to one user, and others who want it."""
+    """A broker with the objects of one user, and clients of other users."""
 
     def __init__(self, broker, tls=None):
         self.broker = broker
@@ -89,11 +89,11 @@ class World:
             self.broker.controller.processors.sample_stats()
 
     def msg_id_of(self, position):
-        """Return the id of a message at another position."""
+        """Return the id of the message at another position."""
         return f"{self.msg_id[:16]}{position:016X}"
 
     def is_served(self, code):
-        """Return whether this broker has a handler; without one, no right is needed."""
+        """Return whether this broker has a handler for a code."""
         return code in self.broker.controller.processors.dispatch.codes
 
     def request(self, code, names=None):
@@ -105,7 +105,7 @@ class World:
         return answer
 
     async def connect(self, user=None):
-        """Return a new client, who has agreed on extensions if it has a user."""
+        """Return a new client; it negotiates extensions if it has a user."""
         client = await self.broker.connect(tls=self.tls)
         if user is not None:
             await self.tell(client, user, self.request(RequestCode.EXTENSIONS))
@@ -137,7 +137,7 @@ class World:
 
 
 def play(story, root, *, is_tls=False):
-    """Tell a story of a world."""
+    """Run a scenario in a world."""
 
     async def whole(broker):
         world = World(broker, client_context() if is_tls else None)
@@ -191,7 +191,7 @@ def test_every_request_without_a_proven_identity_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("is_tls", spread(1, [False, True]), ids=["plain", "tls"])
 def test_every_captured_request_with_another_code_needs_the_rights_of_that_code(tmp_path, is_tls):
-    """The signature does not cover the code, so the first request stands for any other."""
+    """A signature does not cover the code, so one captured request can be sent under any code."""
 
     async def story(world):
         for code in REQUESTS:

@@ -29,7 +29,7 @@ ANY_READER = {"SEARCH_OFFSET", "GET_MAX_OFFSET", "GET_MIN_OFFSET", "GET_EARLIEST
 
 
 def as_words(needs):
-    """The needs in the form of the vectors; several of one type with the fewest actions."""
+    """Return needs as in the vectors: of several with one type, the one with the fewest actions."""
     found = {}
     for need in needs:
         actions = {action.value for action in need.actions}
@@ -68,7 +68,7 @@ TOPICS = NAMES | NAMES.map("%RETRY%{}".format) | NAMES.map("%DLQ%{}".format)
 
 
 def needs_of(code, body=b"", **fields):
-    """The needs of a request that has these fields, and others as they have to be."""
+    """Return the needs of a request that has these fields, and valid values in all others."""
     exchange = HEADERS.get(code)
     if exchange is None or exchange.request is None:
         return RIGHTS[code](RemotingCommand(code, body=body), CLUSTER)

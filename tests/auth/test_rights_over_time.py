@@ -39,7 +39,7 @@ NAMES = Names()
 
 
 def play(story, root):
-    """Tell a story of a broker with the users root, alice and bob; alice may do everything."""
+    """Run a scenario with a broker and the users root, alice and bob; alice may do everything."""
 
     async def whole(broker):
         users = Users(broker.controller)
@@ -52,14 +52,14 @@ def play(story, root):
 
 
 async def ask(client, user, code, **fields):
-    """Return the response to one of the requests of `every_request`, with some other fields."""
+    """Return the response to a request of `every_request`; some of its fields may be replaced."""
     request = REQUESTS[code].build(NAMES)
     changed = {**request.ext_fields, **{name: str(value) for name, value in fields.items()}}
     return await client.call(signed(request._replace(ext_fields=changed), user))
 
 
 async def connect(broker, user):
-    """Return a client that has agreed on extensions, and on which."""
+    """Return a client and the extensions it has negotiated."""
     client = await broker.connect()
     answer = await ask(client, user, RequestCode.EXTENSIONS)
     assert answer.code == 0, answer.remark
@@ -103,7 +103,7 @@ def test_held_pull_is_refused_at_its_wake_once_the_password_of_its_user_is_anoth
 
 
 def test_delayed_messages_are_hidden_from_a_user_who_may_not_consume_every_topic(tmp_path):
-    """They wait in one topic, whatever topic they were sent to."""
+    """Delayed messages of all topics wait in one topic."""
     waiting = Names(topic="SCHEDULE_TOPIC_XXXX")
 
     async def story(broker, users):
@@ -130,7 +130,7 @@ def test_delayed_messages_are_hidden_from_a_user_who_may_not_consume_every_topic
 
 
 def looks_like_a_record(topic, position, properties_bytes):
-    """Return the beginning of a record whose properties are what follows it in the log."""
+    """Return the head of a record that takes the bytes after it in the log for its properties."""
     message = StoredMessage(
         topic=topic, body=b"x", queue_id=0, queue_offset=0, physical_offset=position
     )
@@ -143,7 +143,7 @@ def looks_like_a_record(topic, position, properties_bytes):
     "code", [RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUMER_SEND_MSG_BACK]
 )
 def test_body_with_the_form_of_a_record_does_not_show_the_messages_of_others(tmp_path, code):
-    """The body is read as a record of its sender, with the next message as its properties."""
+    """The body is a record of its sender that claims the next message as its properties."""
 
     async def story(broker, users):
         client, other = await broker.connect(), await broker.connect()
@@ -379,7 +379,7 @@ def test_reply_reaches_its_producer_and_the_topic_of_replies_without_a_right_to_
 
 
 def test_heartbeat_of_many_topics_is_checked_before_it_registers_anything(tmp_path):
-    """A body of this size is checked in steps, beside requests of others."""
+    """A body of this size is checked in steps, between which other requests are served."""
 
     async def story(broker, users):
         topics = [f"orders-{number}" for number in range(400)]

@@ -27,8 +27,6 @@ from rocketpoll.broker.common.request_content import RequestRejected
 
 
 class InMemory:
-    """A table that is never saved."""
-
     def load(self, default):
         return default
 
@@ -52,7 +50,8 @@ class Room:
             self.acls.put(name, AccessList.of_policies(infos), change)
 
     def refusal(self, asked, key, connection=None):
-        """Code and remark of the refusal of a request signed with a key, as vectors have it."""
+        """Return code and remark of the refusal of a request signed with a key, as in the
+        vectors."""
         fields = asked.ext_fields
         if key is not None:
             fields = signed_fields(fields, asked.body, access_key=key.name, secret_key=key.secret)

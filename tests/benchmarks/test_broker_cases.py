@@ -1,7 +1,5 @@
 """Every case of the broker benchmark runs, and its results are judged and displayed correctly.
-
-How fast is no matter here: the cases are as short as can be.
-"""
+Cases are as short as possible; speed is not checked."""
 
 import json
 import subprocess

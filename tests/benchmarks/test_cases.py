@@ -1,8 +1,5 @@
 """Every case of each benchmark without Spark and Java runs and does its work; speed is not checked.
-
-The cases are as short as can be. Those of the broker, of Spark and of the client's long runs have
-files of their own.
-"""
+The cases of the broker, of Spark and of long client runs have files of their own."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def said(monkeypatch, capsys):
-    """Run a program of the benchmark with shorter settings: the lines that it prints."""
+    """Run a program of the benchmark with shorter settings, and return the lines that it prints."""
 
     def run(program, **settings):
         for name, value in settings.items():
@@ -100,7 +100,7 @@ def test_stalled_benchmark_reports_memory_and_pending_sends(said):
 
 
 def state_of(pid):
-    """The letter of a process' state; None if it is no more."""
+    """Return the state letter of a process, or None if it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -29,8 +29,8 @@ REFUSALS = {
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """All rows, the codes of all answers, the requests that the broker serves,
-    and the jobs that it does."""
+    """Return all rows, the codes that were answered, the requests that the broker serves, and its
+    jobs."""
     patch = pytest.MonkeyPatch()
     clients = []
     made = Client.__init__
@@ -49,7 +49,7 @@ def measured(tmp_path_factory):
 
 
 def name_of(job):
-    """The name of a housekeeping job; of one that is made of several, the first."""
+    """Return the name of a housekeeping job, or of the first part of a compound one."""
     while hasattr(job, "func"):
         job = job.args[-1] if job.func.__name__ == "_start_in_thread" else job.func
     return job.__name__

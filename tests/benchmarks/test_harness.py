@@ -11,12 +11,12 @@ from benchmarks.harness import Case, Result, Target, calibrate, compare, measure
 
 @pytest.fixture(autouse=True)
 def nothing_to_collect(monkeypatch):
-    """Leave the garbage of other tests to others: to look through theirs takes seconds."""
+    """Freeze the garbage of other tests, which takes seconds to collect."""
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 class FakeClock:
-    """Stands still unless the work moves it."""
+    """A clock that only `work` moves."""
 
     def __init__(self):
         self.now = 0.0
@@ -26,7 +26,7 @@ class FakeClock:
         return self.now
 
     def work(self, name, seconds):
-        """Work that takes so long, or, given several times, each of these by turns."""
+        """Return work that takes these seconds in turn."""
         durations = seconds if isinstance(seconds, list) else [seconds]
 
         def run():

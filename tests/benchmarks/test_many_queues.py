@@ -12,7 +12,7 @@ from rocketpoll.broker.store.config import FlushDiskType
 
 
 def life_of(life, root, queues, capfd):
-    """One life in a process of its own: its processor seconds, and the most MiB that it says."""
+    """Run one life in a process; return its CPU seconds and the peak of its memory in MiB."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     many_queues._in_process(life, root, queues, FlushDiskType.SYNC_FLUSH)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -29,7 +29,7 @@ def life_of(life, root, queues, capfd):
 def test_store_with_many_queues_starts_within_cpu_and_memory_bounds(
     tmp_path, queues, seconds, capfd
 ):
-    """As processor seconds, since the machine has other things to do; a clean start and a stop."""
+    """CPU seconds of a clean start and a stop are measured, because the machine may be busy."""
     life_of(many_queues.fill_and_stop, tmp_path, queues, capfd)
     used, resident = life_of(many_queues.start_and_stop, tmp_path, queues, capfd)
     assert used < seconds

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def words(svg):
-    """Return the texts in a picture: names and figures, without places, which fonts decide."""
+    """Return the texts in a picture, without positions, which depend on fonts."""
     return re.findall(r"<text[^>]*>([^<]+)</text>", svg.read_text(encoding="utf-8"))
 
 

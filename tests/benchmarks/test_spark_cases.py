@@ -121,7 +121,7 @@ def test_planning_benchmark_times_the_first_and_next_batch(capsys):
 
 @pytest.mark.deep
 def test_routes_and_ends_of_500_topics_take_less_than_a_second(monkeypatch):
-    """Of this process, whatever else runs beside it; the broker has one of its own."""
+    """CPU time of this process is measured; the broker runs in another one."""
     took, plan = [], planning._plan
 
     def timed(*arguments):
@@ -161,7 +161,7 @@ def test_sink_tasks_are_measured_with_rows_of_each_kind(capsys):
     ],
 )
 def test_spark_benchmark_program_reports_each_of_its_sides(program, arguments, said):
-    """In a process of its own, as the benchmark ends the Spark that it finds."""
+    """The benchmark runs in a process, because it ends the Spark that it finds."""
     command = [sys.executable, "-m", f"benchmarks.spark.{program}", *arguments.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     for words in said:

@@ -21,7 +21,7 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 class Ran(NamedTuple):
-    """How a command has ended, and what it has written."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -82,7 +82,7 @@ def run(capsys, monkeypatch, request):
 
 @pytest.fixture
 def pyspark_that_is_missing(monkeypatch):
-    """It is not there; which of it the project wants."""
+    """Hide pyspark from commands."""
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "pyspark" else find(name)

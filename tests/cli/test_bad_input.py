@@ -98,7 +98,7 @@ HELPLESS = ("produce", "request", "recall")
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """The directory of a query's checkpoint: one batch, which has come to two of orders."""
+    """Write a checkpoint with one batch, which ends at offset 2 of topic orders."""
     began = json.dumps({"batchTimestampMs": 1})
     place = json.dumps({"v": 1, "offsets": {"orders": {"a": {"0": 2}}}})
     for folder, lines in (("offsets", ("v1", began, place)), ("commits", ("v1", "{}"))):
@@ -109,7 +109,7 @@ def checkpoint(tmp_path):
 
 @pytest.fixture
 def called(run, checkpoint, tmp_path):
-    """Run a verb of the table as it stands there, behind it more arguments."""
+    """Run a command of the table with more arguments."""
 
     def called(verb, *more):
         places = {CHECKPOINT: checkpoint, LAKE: str(tmp_path / "lake")}
@@ -121,7 +121,7 @@ def called(run, checkpoint, tmp_path):
 
 @pytest.fixture
 def failed(called):
-    """Run a verb of the table; return the one line with which it fails, behind its name."""
+    """Run a command of the table; return the one error line without the command's name."""
 
     def failed(verb, *more):
         ran = called(verb, *more)
@@ -142,7 +142,7 @@ def test_bad_input_table_covers_each_command():
 
 @pytest.fixture(scope="module")
 def two_brokers():
-    """A cluster with a topic and a group on two brokers, of which one was killed."""
+    """Run a cluster whose topic and group are on two brokers, one of which was killed."""
     with (
         EmbeddedBroker(brokerName="a") as first,
         EmbeddedBroker(own_process=True, brokerName="b") as second,
@@ -183,7 +183,7 @@ def test_command_on_a_port_of_another_program_asks_for_a_name_server(failed, ver
 
 
 def name_server_of(bodies, others):
-    """A name server that answers with these bodies, and to all other requests alike."""
+    """Run a name server that answers some requests with these bodies, and all others alike."""
 
     def answer(request):
         if request.code in bodies:
@@ -250,7 +250,7 @@ def test_command_without_topic_permission_says_why(run, cluster, verb, perm, why
 
 @pytest.mark.parametrize("verb", [each for each in VERBS if each not in NOT_REFUSED])
 def test_command_without_account_permission_asks_for_other_keys(failed, verb):
-    """As RocketMQ answers whom its access lists do not let do something: by the request."""
+    """RocketMQ refuses by the request if access lists do not allow it."""
     refused = (ResponseCode.NO_PERMISSION, "billing may not do this")
     bodies = {}
     with name_server_of(bodies, refused) as server:

@@ -30,7 +30,7 @@ def run(arguments, cwd, **more):
 
 @pytest.fixture
 def hostile(tmp_path):
-    """A directory in which somebody has modules of our names."""
+    """Return a directory with other modules of our names."""
     for name in ("broker", "rocketpoll", "start_broker"):
         (tmp_path / f"{name}.py").write_text(
             "raise SystemExit('this is not the broker')\n", encoding="utf-8"

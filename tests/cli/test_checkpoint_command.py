@@ -13,7 +13,7 @@ from rmq_spark.cli.main import main
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Twelve batches, of which the last was not committed."""
+    """Write a checkpoint of twelve batches, of which the last is not committed."""
     for folder in ("offsets", "commits"):
         (tmp_path / folder).mkdir()
     for number in range(12):

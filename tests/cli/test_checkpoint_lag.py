@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def topic(cluster):
-    """Six messages in queue 0, two in queue 1."""
+    """Create a topic with six messages in queue 0 and two in queue 1."""
     topic = cluster.topic(queues=2)
     for queue_id, count in enumerate((6, 2)):
         cluster.send(topic, *range(count), queue_id=queue_id)
@@ -18,7 +18,8 @@ def topic(cluster):
 
 @pytest.fixture
 def checkpoint(cluster, tmp_path):
-    """A checkpoint of batches with these ends, by topic and source; the last was not committed."""
+    """Write a checkpoint of batches with these ends, by topic and source; the last is not
+    committed."""
 
     def write(*batches):
         for folder in ("offsets", "commits"):

@@ -16,7 +16,7 @@ from rocketpoll import EmbeddedBroker
 
 @pytest.fixture
 def two_brokers():
-    """A name server, and two brokers behind it."""
+    """Run a name server and two brokers."""
     with ExitStack() as stack:
         first = stack.enter_context(EmbeddedBroker(brokerName="broker-a"))
         second = stack.enter_context(EmbeddedBroker(own_process=True, brokerName="b"))

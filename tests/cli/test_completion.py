@@ -14,7 +14,7 @@ from rmq_spark.cli.shell.completion import SHELLS
 
 
 def completed(words, **environment):
-    """The names that bash is given for the last of some words."""
+    """Return the completions that bash gets for the last of these words."""
     done = subprocess.run(
         [sys.executable, "-m", "rocketpoll"],
         env={**os.environ, "_ROCKETPOLL_COMPLETE": "bash_complete", "COMP_WORDS": words,

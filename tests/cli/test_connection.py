@@ -33,7 +33,7 @@ namespace = eu
 
 @pytest.fixture
 def access_of(monkeypatch, tmp_path):
-    """The access that a command gets with some options."""
+    """Return the access that a command gets from some options."""
     for variable in ("NAMESRV_ADDR", "ROCKETPOLL_ACCESS_KEY", "ROCKETPOLL_SECRET_KEY"):
         monkeypatch.delenv(variable, raising=False)
     path = tmp_path / "profiles.ini"
@@ -224,6 +224,6 @@ WITHOUT_A_CLUSTER = {
 
 @pytest.mark.parametrize("name", sorted(EVERY.keys() - WITHOUT_A_CLUSTER))
 def test_every_verb_that_asks_a_cluster_takes_a_profile(name):
-    """A checkpoint and the doctor as well: keys and TLS settings are written down once."""
+    """The checkpoint verbs and the doctor take one as well."""
     options = {option for each in EVERY[name].params for option in each.opts}
     assert "--profile" in options

@@ -25,7 +25,7 @@ ROCKETPOLL = [sys.executable, "-m", "rocketpoll"]
 
 @pytest.fixture
 def filled(cluster):
-    """A topic of two queues with the bodies 0 to 9 in turn; red ones are even."""
+    """Fill a topic of two queues with the bodies 0 to 9 in turn; even ones have the tag red."""
     topic = cluster.topic(queues=2)
     for number in range(10):
         cluster.send(
@@ -189,7 +189,7 @@ def test_following_member_that_pops_goes_on_after_a_restart_of_the_broker():
 
 
 def read_past(lines, text):
-    """Read lines up to the one that has a text; others may come between on a busy machine."""
+    """Read lines up to the one that contains a text."""
     found = lines.readline()
     while text not in found:
         assert found, f"the command ended without {text}"

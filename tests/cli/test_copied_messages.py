@@ -51,7 +51,7 @@ messages = st.builds(
 
 
 def stored(message: Message, topic: str = "T", *, is_compressed: bool = False) -> MessageExt:
-    """The message as a consumer gets it."""
+    """Return the message as a consumer gets it."""
     body, flags = bytes(message.body), 0
     if is_compressed:
         flags = int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)

@@ -19,7 +19,7 @@ from rmq_spark.wire.record import StoredMessage, encode_record
 
 @pytest.fixture
 def buried(run, cluster):
-    """A group that has failed two messages of a topic, and has taken a third."""
+    """Create a group with two dead letters of a topic, which has consumed a third message."""
     clients = Clients(cluster)
     topic, group = cluster.topic(queues=1), cluster.group()
     run("produce", topic, "-t", "red", "-k", "k", "-p", "a=b", stdin=b"bad 1\ngood\nbad 2\n")

@@ -46,10 +46,8 @@ SAID = (
 
 @pytest.fixture(scope="module")
 def home(addresses, broker_directory, tmp_path_factory):
-    """The home of whoever types: a store, settings of a broker, the checkpoint of a query.
-
-    The store is the broker's as it is before examples delete topics.
-    """
+    """Return a home directory with a store, a broker.conf and the checkpoint of a query. The store
+    is a copy made before examples delete topics."""
     home = tmp_path_factory.mktemp("home")
     program = home / "rocketpoll"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rocketpoll "$@"\n', encoding="utf-8")
@@ -75,7 +73,7 @@ def home(addresses, broker_directory, tmp_path_factory):
 
 @pytest.fixture
 def shell(home, addresses):
-    """Start a line as it is written, in a shell in which ``rocketpoll`` is installed."""
+    """Return a function that runs a line in a shell in which ``rocketpoll`` is installed."""
     variables = {
         "HOME": str(home),
         "PATH": f"{home}{os.pathsep}{os.environ['PATH']}",
@@ -118,7 +116,7 @@ def test_broker_help_shows_its_example(shell):
 
 @pytest.fixture
 def stage(run, cluster, kind):
-    """The topics and groups that examples speak of; dead letters and committed batches, too."""
+    """Create the topics and groups of the examples, with dead letters and committed batches."""
 
     def set_for(name):
         run("topic", "delete", "orders", "--yes")
@@ -146,7 +144,7 @@ def stage(run, cluster, kind):
 
 @pytest.fixture(scope="module")
 def operator_keys():
-    """The variables that lead an operator to a broker which authenticates its clients."""
+    """Return the environment of an operator for a broker that authenticates its clients."""
     with secured_broker() as broker:
         yield {
             "NAMESRV_ADDR": broker.address,
@@ -217,7 +215,7 @@ def write_profiles(home, names):
 
 
 def serves(shell, name, line):
-    """A verb that serves says where, and ends in order after SIGTERM."""
+    """A command that serves prints its address, and exits cleanly after SIGTERM."""
     with shell(f"exec {line}") as serving:
         try:
             said = serving.stdout.readline()

@@ -23,7 +23,8 @@ def clients(cluster):
 
 @pytest.fixture
 def billing(cluster):
-    """A group at offset 2 of 5 in queue 0, and at 1 of 3 in queue 1, and its topic."""
+    """Create a group at offset 2 of 5 in queue 0 and at 1 of 3 in queue 1; return it and
+    its topic."""
     topic, group = cluster.topic(queues=2), cluster.group()
     for queue_id, count in enumerate((5, 3)):
         cluster.send(topic, *range(count), queue_id=queue_id)

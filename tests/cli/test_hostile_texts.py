@@ -79,7 +79,7 @@ class Terminal(io.TextIOWrapper):
 
 @pytest.fixture(scope="module")
 def evil(tmp_path_factory):
-    """A broker full of it: bodies, tags, keys, properties, ids of messages and of members."""
+    """Run a broker with hostile bodies, tags, keys, properties, message ids and client ids."""
     store = tmp_path_factory.mktemp("store")
     with EmbeddedBroker(store) as broker, Admin(broker.address) as admin:
         broker.create_topic("T", 1)
@@ -127,7 +127,7 @@ def evil(tmp_path_factory):
 
 @pytest.fixture
 def on_a_terminal(evil, monkeypatch):
-    """Run a command; all that a terminal gets of it."""
+    """Run a command; return everything that it writes to a terminal."""
     monkeypatch.setenv("NAMESRV_ADDR", evil["address"])
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
@@ -144,7 +144,7 @@ def on_a_terminal(evil, monkeypatch):
 
 
 def steering(text):
-    """Characters of a text that steer a terminal: controls, and those that turn its direction."""
+    """Return the control characters of a text, and those that change its direction."""
     return [
         each
         for each in STYLES.sub("", text)

@@ -15,7 +15,7 @@ from rmq_spark.cli.spark.spark_runtime import (
 
 @pytest.fixture
 def java(tmp_path, monkeypatch):
-    """A program named java that says what it is told to."""
+    """Return a function that installs a fake ``java`` with a given output."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin{os.pathsep}/usr/bin")
 

@@ -25,7 +25,7 @@ SMALL_FILES = {"mappedFileSizeCommitLog": 1 << 16, "maxMessageSize": 30_000}
 
 @pytest.fixture
 def broker(monkeypatch):
-    """A broker at the default address of commands, with a topic of two queues."""
+    """Run a broker at the commands' default address, with a topic of two queues."""
     with EmbeddedBroker(**SMALL_FILES) as started:
         monkeypatch.setenv("NAMESRV_ADDR", started.address)
         started.create_topic("orders", queues=2)
@@ -42,7 +42,7 @@ def send(broker, *numbers):
 
 
 def rows_of(table):
-    """Return the rows of a table; each message must be there once."""
+    """Return the rows of a table, in which each message must occur once."""
     rows = pa.table(DeltaTable(table).to_pyarrow_table()).to_pylist()
     places = {(row["brokerName"], row["queueId"], row["queueOffset"]) for row in rows}
     assert len(places) == len(rows)
@@ -211,7 +211,7 @@ def test_lake_commits_nothing_if_the_topic_is_recreated_while_it_reads(
 
 @contextmanager
 def following(table, *more):
-    """Run the command with --follow as another process, which is interrupted at the end."""
+    """Run the command with --follow in a process that is interrupted at the end."""
     words = [sys.executable, "-m", "rocketpoll", "lake", "orders", table, "--follow"]
     process = subprocess.Popen(
         [*words, "--interval", "0.1", *more], stderr=subprocess.PIPE, text=True
@@ -312,7 +312,8 @@ def test_lake_names_a_place_that_cannot_be_written(run, broker, tmp_path):
 def test_lake_is_exactly_once_through_a_kill_at_each_change_of_a_file(
     broker, tmp_path, monkeypatch
 ):
-    """Each table is written by a process that is killed one change later than that before it."""
+    """Each table is written by a process that is killed one file change later than the previous
+    one."""
     preload(tmp_path, monkeypatch, KILL_AT_A_CHANGE)
     for number in range(6):
         send(broker, number)
@@ -328,7 +329,7 @@ def test_lake_is_exactly_once_through_a_kill_at_each_change_of_a_file(
 
 
 def lake_is_killed(step, table):
-    """Run the command, to be killed at a change; return whether it was."""
+    """Run the command, which is killed at a file change; return whether it got there."""
     words = [sys.executable, "-m", "rocketpoll", "lake", "orders", table, "--commit-messages", "3"]
     variables = {**os.environ, **kill_variables(table, step)}
     done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)

@@ -141,7 +141,7 @@ INTERRUPTS = "import os, signal; os.kill(os.getpid(), signal.SIGINT)\n"
 
 @pytest.mark.parametrize(("before", "code"), [("", 130), ("trap '' INT; ", 0)])
 def test_ctrl_c_is_quiet_while_commands_are_loaded_as_well(tmp_path, monkeypatch, before, code):
-    """A process that ignores it, as behind nohup, goes on."""
+    """A process that ignores SIGINT, as with nohup, continues."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     click_itself = f"import sys; sys.path.remove({str(tmp_path)!r}); del sys.modules['click']\n"
     (tmp_path / "click.py").write_text(INTERRUPTS + click_itself + "import click\n")
@@ -159,7 +159,6 @@ def test_exit_code_is_kept_when_the_error_cannot_be_written():
 
 
 def test_help_imports_neither_rich_nor_a_client():
-    """Neither rich nor a client is imported for help."""
     script = (
         "import sys; from rmq_spark.cli.main import main; main(['--help']); "
         "sys.exit(sorted({'rich', 'yaml', 'numpy', 'pyarrow', 'rmq_spark.client.admin'} "

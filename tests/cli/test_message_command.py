@@ -22,7 +22,7 @@ from rocketpoll import (
 
 @pytest.fixture
 def sent(run, cluster):
-    """A message of a topic, as ``consume`` shows it."""
+    """Send a message; return it as ``consume`` prints it."""
     topic = cluster.topic(queues=1)
     run("produce", topic, "-k", "k", "-p", "a=b", stdin=b"first\nsecond\n")
     return json.loads(run("consume", topic, "--offset", "1", "-o", "json").out)

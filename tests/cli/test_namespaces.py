@@ -14,7 +14,7 @@ IN = ("--namespace", "eu")
 
 @pytest.fixture
 def topic(cluster):
-    """A topic's name within the namespace."""
+    """Return a topic's name in the namespace."""
     name = f"T{cluster.group()}"
     cluster.topic(1, f"eu%{name}")
     return name

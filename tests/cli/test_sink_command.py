@@ -12,8 +12,7 @@ from rmq_spark.client.producer.producer import Producer
 
 @pytest.fixture
 def committed(cluster):
-    """A topic to which a query has committed two batches, one of them twice and one in parts,
-    and a batch write."""
+    """Commit two batches of a query to a topic, one twice and one in parts, and a batch write."""
     topic = cluster.topic(queues=1)
     cluster.topic(1, commits_topic_name(topic))
     queue = cluster.queue(topic)
@@ -74,7 +73,7 @@ def test_sink_command_names_position_of_an_invalid_manifest(run, cluster):
 
 @pytest.fixture
 def staged(cluster, kind):
-    """A topic to which a sink has committed batch 7, staged on the broker, and its name."""
+    """Return a topic with a batch 7 that a sink staged and committed on the broker."""
     if kind != "rocketpoll":
         pytest.skip("rows are staged on brokers of ours")
     topic = cluster.topic(queues=1)

@@ -12,7 +12,7 @@ from rocketpoll import EmbeddedBroker
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """The directory of a broker that has stopped: two topics, and one that was deleted."""
+    """Return the directory of a stopped broker with two topics, and one that was deleted."""
     root = tmp_path_factory.mktemp("store")
     with EmbeddedBroker(root, mappedFileSizeCommitLog=8 << 20) as broker:
         broker.send("small", *"abc")

@@ -77,7 +77,7 @@ TOPICS, QUEUES, GROUPS = 1_000, 4, 1_000
 
 @pytest.fixture
 def asked(monkeypatch):
-    """How often each request was sent, by its code."""
+    """Count the requests by code."""
     counts, request = Counter(), RemotingClient.request
 
     def counted(self, address, command, *arguments, **more):
@@ -90,7 +90,7 @@ def asked(monkeypatch):
 
 @pytest.fixture
 def rows(monkeypatch):
-    """The numbers of offsets in the answers about topics and groups."""
+    """Return how many offsets the answers about topics and groups contained."""
     counts, body = [], TypedRequests.body
 
     def counted(self, kind, *arguments, **more):

@@ -33,7 +33,7 @@ def messages_of(run, topic, *more):
 
 
 def kept(messages):
-    """What a copy has of its original, by queue and in order."""
+    """Return the fields that a copy shares with its original, by queue and in order."""
     return sorted(
         (each["queue"], each["offset"], *(str(each[name]) for name in KEPT)) for each in messages
     )
@@ -77,7 +77,7 @@ def test_copy_keeps_all_but_store_times_and_says_where_each_message_was(run, clu
 
 @pytest.fixture
 def brokers():
-    """The source, whose topic has 40 messages in 2 queues, and an empty destination."""
+    """Run a source, whose topic has 40 messages in 2 queues, and an empty destination."""
     with EmbeddedBroker() as source, EmbeddedBroker() as destination:
         source.create_topic("T", 2)
         for number in range(40):
@@ -204,7 +204,7 @@ def test_messages_that_cannot_be_read_are_left_out_and_named(run, tmp_path):
 
 
 def test_empty_message_is_left_out_where_brokers_refuse_it(run, brokers, monkeypatch):
-    """RocketMQ 4.9 takes such messages, 5.5 and our broker do not."""
+    """RocketMQ 4.9 accepts such messages; RocketMQ 5.5 and our broker do not."""
     real = bulk_pull.stored_messages
 
     def read(*arguments):

@@ -75,7 +75,7 @@ def every_command(command, context):
 
 
 def test_own_options_of_every_command_fit_the_first_screen():
-    """24 lines of 80 columns."""
+    """A screen has 24 lines of 80 columns."""
     root = command_tree()
     seen = 0
     for context in every_command(root, click.Context(root, info_name="rocketpoll")):

@@ -35,7 +35,7 @@ def send(brokers, counts):
 
 @pytest.fixture(scope="module")
 def two():
-    """The address of two brokers' name server, and their group's member, which has read some."""
+    """Return the name server of two brokers, and a group member that has consumed some messages."""
     with (
         EmbeddedBroker(brokerName=A) as a,
         EmbeddedBroker(brokerName=B) as b,

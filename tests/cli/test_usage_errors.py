@@ -11,7 +11,7 @@ from rmq_spark.cli.shell.usage_errors import COMMAND_HINTS, HINTS, VERB_HINTS, o
 
 
 def contexts():
-    """All commands, the nouns among them."""
+    """Return the contexts of all commands and command groups."""
     root = click.Context(command_tree(), info_name="rocketpoll")
     for words in dict.fromkeys((*SECTIONS, *EVERY, *(name.split()[0] for name in EVERY))):
         command, context = root.command, root

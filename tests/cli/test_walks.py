@@ -31,10 +31,8 @@ KILLED = "A broker was killed: is anything lost"
 
 @pytest.fixture
 def walk(run):
-    """Walk by the commands of a section of the page; yield what each does, in their order.
-
-    Words that are only of the page, as a directory, are put right.
-    """
+    """Run the commands of a section of the page; yield the output of each, in order. Names such as
+    a directory are replaced."""
 
     def walked(title, words=()):
         steps = Walk()
@@ -147,7 +145,7 @@ def test_operator_walk_finds_the_topic_that_fills_the_disk(run, cluster, walk, b
 
 @pytest.fixture
 def broker(kind, tmp_path):
-    """A broker of its own, which acknowledges what is on its disk."""
+    """Run a broker that acknowledges what is on its disk."""
     if kind == "rocketpoll":
         made = RocketPollBroker("", tmp_path, FlushDiskType.SYNC_FLUSH)
     else:

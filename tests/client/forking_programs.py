@@ -1,10 +1,9 @@
-"""Programs that fork with clients in their hands, each run as a process of its own by `test_forks`.
+"""Programs that fork while they use clients, each run as a process by `test_forks`.
 
-python forking_programs.py PROGRAM NAME_SERVER BROKER TOPIC GROUP
+    python forking_programs.py PROGRAM NAME_SERVER BROKER TOPIC GROUP
 
-prints what came of it as JSON, in its last line. BROKER is the address of broker-a.
-
-A child says what it has seen through a pipe, and ends without what its parent would do at its end.
+prints its outcome as JSON in the last line. BROKER is the address of broker-a. A child reports
+through a pipe, and exits without its parent's cleanup.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ MESSAGES = 100
 
 
 class Child:
-    """A process that was forked to do something; what came of that is told to the parent."""
+    """A forked process, whose outcome is reported to the parent."""
 
     def __init__(self, action):
         reading, writing = os.pipe()
@@ -67,7 +66,7 @@ class Child:
         self._reading = reading
 
     def said(self):
-        """What came of it, when the child has ended."""
+        """Return the outcome, when the child has ended."""
         with os.fdopen(self._reading) as pipe:
             said = json.loads(pipe.read() or "null")
         os.waitpid(self.process_id, 0)
@@ -101,7 +100,7 @@ def raised_by(action):
 
 
 def send_all(producer, who):
-    """Send some; each with where it is stored, by the word of the broker."""
+    """Send messages; return where the broker stored each."""
     found = []
     for number in range(MESSAGES):
         result = producer.send(Message(TOPIC, f"{who}-{number}".encode()), QUEUE)
@@ -125,8 +124,7 @@ def producer_made_before(address):
 
 
 def producer_started_before(address):
-    """Started in the parent, and then used by all at the same time;
-    by the children without a word more."""
+    """Started in the parent, then used by parent and children at the same time."""
     producer = Producer("P", address)
     producer.start()
     producer.send(Message(TOPIC, b"before"), QUEUE)
@@ -148,7 +146,8 @@ def producer_started_before(address):
 
 
 def futures_of_the_parent(address):
-    """What the parent waits for when it forks comes to the parent, and its callbacks run there."""
+    """A future that is pending at the fork completes in the parent, which also runs its
+    callbacks."""
     called = []
     with Producer("P", address) as producer:
         producer.send(Message(TOPIC, b"before"), QUEUE)
@@ -171,9 +170,7 @@ def futures_of_the_parent(address):
 
 
 def requests_of_the_parent(address):
-    """A request that waits when its process forks is answered to the parent; the child sends its
-    own.
-    """
+    """A request that is pending at the fork is answered to the parent; the child sends its own."""
     may_reply = threading.Event()
     replier = Producer("R", address)
 
@@ -205,7 +202,7 @@ def requests_of_the_parent(address):
 
 
 def polled_by(consumer, seconds):
-    """What a consumer gets in this time, once it has its share."""
+    """Return what a consumer gets in this time, once it has its queues."""
     found = []
     with consumer:
         consumer.subscribe(TOPIC)
@@ -217,7 +214,7 @@ def polled_by(consumer, seconds):
 
 
 def lite_made_before(address):
-    """Made in the parent, started in two children: they share the queues."""
+    """Made in the parent, started in two children, which share the queues."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     children = [Child(lambda: polled_by(consumer, 4)) for _ in range(2)]
     with Admin(address) as admin:
@@ -229,7 +226,7 @@ def lite_made_before(address):
 
 
 def push_made_before(address):
-    """The same of one with a listener."""
+    """Like `lite_made_before`, with a listener."""
     seen = []
     consumer = PushConsumer(
         GROUP,
@@ -262,7 +259,8 @@ def send_to_all_queues(address):
 
 
 def lite_started_before(address):
-    """Started in the parent: in the child it refuses in a line, and the parent's is not touched."""
+    """Started in the parent: the child's copy refuses with an error, and the parent's is not
+    affected."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     consumer.subscribe(TOPIC)
     consumer.start()
@@ -305,7 +303,8 @@ def lite_started_before(address):
 
 
 def lite_whose_end_was_asked_for(address):
-    """A thread of the parent has asked for the end, which has yet to begin: it is the parent's."""
+    """A thread of the parent has requested the shutdown, which has not begun: it is the
+    parent's."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     consumer.subscribe(TOPIC)
     consumer.start()
@@ -327,7 +326,7 @@ def lite_whose_end_was_asked_for(address):
 
 
 def lite_that_another_thread_changes(address):
-    """A thread of the parent is in the midst of `assign`: the child's copy is free."""
+    """A thread of the parent is within `assign`: the child's copy is not locked."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     consumer.assign([QUEUE])
     member = consumer._impl
@@ -355,7 +354,7 @@ def lite_that_another_thread_changes(address):
 
 
 def push_started_before(address):
-    """The same of one with a listener; the child's copy calls it no more."""
+    """Like `lite_started_before`, with a listener that the child's copy does not call."""
     seen = []
     consumer = PushConsumer(
         GROUP,
@@ -395,8 +394,8 @@ def push_started_before(address):
 
 
 def listener_that_forks(address):
-    """A listener forks, and the child goes on where it is:
-    it must not do what the parent's threads do."""
+    """A listener forks, and the child continues in it: it must not do what the parent's
+    threads do."""
     children, seen, reading = [], [], None
     reading, writing = os.pipe()
 
@@ -429,7 +428,7 @@ def listener_that_forks(address):
 
 
 def instance_started_before(address):
-    """One that is shared: in the child it has no members, and takes new ones."""
+    """A shared instance: in the child it has no members, and accepts new ones."""
     instance = ClientInstance(address)
     instance.start()
     with Producer("P", instance=instance) as producer:
@@ -446,7 +445,7 @@ def instance_started_before(address):
 
 
 def instance_with_a_given_id(address):
-    """Brokers take two clients of one id for one: a child's id is another."""
+    """Brokers take two clients with one id for one, so the child gets another id."""
     instance = ClientInstance(address, client_id="given")
     consumer = LitePullConsumer(
         GROUP, instance=instance, settings=LitePullSettings(consume_from_where=FIRST)
@@ -463,7 +462,7 @@ def instance_with_a_given_id(address):
 
 
 def instance_in_a_with_statement(address):
-    """It is in use in the child as well, where producers come one after the other."""
+    """The child uses the instance as well, and creates producers one after the other."""
     with ClientInstance(address) as instance:
 
         def work():
@@ -478,7 +477,7 @@ def instance_in_a_with_statement(address):
 
 
 def callback_that_forks(address):
-    """The child runs no other callback of the parent's, and ends as that thread does."""
+    """The child runs no other callback of the parent, and ends when this thread ends."""
     reading, writing = os.pipe()
     children, futures, called = [], [], []
     main = threading.current_thread()  # it calls at once, where the answer has come before
@@ -508,7 +507,7 @@ def callback_that_forks(address):
 
 
 def signal_that_forks(_address):
-    """A signal's handler forks while an answer is waited for, and the child goes on waiting."""
+    """A signal handler forks while a response is awaited; the child keeps waiting."""
     reading, writing = os.pipe()
     children = []
 
@@ -530,7 +529,7 @@ def signal_that_forks(_address):
 
 
 def queues_watched_before(address):
-    """A consumer that watches a topic's queues, and was not started, consumes in a child."""
+    """A consumer that watches a topic's queues, and is not started, consumes in a child."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     consumer.register_topic_message_queue_change_listener(TOPIC, lambda *_: None)
     sent = send_to_all_queues(address)
@@ -539,7 +538,7 @@ def queues_watched_before(address):
 
 
 def consumers_made_while_it_forks(address):
-    """Forks while other threads make consumers, of which a child has halves."""
+    """Forks while other threads make consumers, which the child has half-made."""
     producer = Producer("P", address)
     stopped = threading.Event()
 
@@ -564,7 +563,7 @@ def consumers_made_while_it_forks(address):
 
 
 def admin_and_api_used_before(address):
-    """Each asks in the child over a connection of its own."""
+    """Each uses its own connection in the child."""
     connections = RemotingClient()
     api = BrokerApi(connections)
     with Admin(address) as admin:
@@ -577,7 +576,7 @@ def admin_and_api_used_before(address):
 
 
 def bulk_pull_half_way(address):
-    """It goes on in the child, and in the parent."""
+    """The pull continues in the child and in the parent."""
     with Producer("P", address) as producer:
         send_all(producer, "x")
     connections = RemotingClient()
@@ -595,8 +594,7 @@ def bulk_pull_half_way(address):
 
 
 def parent_that_is_killed(address):
-    """A child that has the parent's sockets must not keep its broker from
-    noticing the parent's death."""
+    """A child with the parent's sockets must not hide the parent's death from the broker."""
     reading, writing = os.pipe()
     parent = os.fork()
     if parent == 0:
@@ -621,7 +619,7 @@ def parent_that_is_killed(address):
 
 
 def threads_that_fork(address):
-    """Forks at any moment of a producer that many threads use, with locks held in all places."""
+    """Forks at random moments while many threads use a producer, and any lock may be held."""
     stopped, failures = threading.Event(), []
     with Producer("P", address) as producer:
         producer.send(Message(TOPIC, b"before"), QUEUE)
@@ -650,7 +648,7 @@ def threads_that_fork(address):
 
 
 class Application:
-    """What a web service has in a module: its clients are made, and used, when that is imported."""
+    """The module of a web service, which makes and uses its clients on import."""
 
     def __init__(self, address):
         self.producer = Producer("P", address)
@@ -664,11 +662,8 @@ application = None
 
 
 def preloaded_workers(address):
-    """As gunicorn with --preload, and Celery's prefork pool: one master, workers that come and go.
-
-    A worker ends by `sys.exit`, and so does what a program does at its end; or it is killed, and
-    another one is forked in its place.
-    """
+    """As gunicorn with --preload and Celery's prefork pool: one parent, workers that come and go. A
+    worker exits with `sys.exit` and atexit functions, or is killed and replaced."""
     app = Application(address)
     reading, writing = os.pipe()
 
@@ -704,12 +699,12 @@ def preloaded_workers(address):
 
 
 def work_of_a_pool(task):
-    """What a process of a pool does for a task, with what was made before there was a pool."""
+    """Run a task in a process of a pool, with clients made before the pool."""
     return {"sent": send_all(application.producer, f"{os.getpid()}-{task}")}
 
 
 def pool_of_forks(address):
-    """`multiprocessing` with the method "fork"."""
+    """Use `multiprocessing` with the start method "fork"."""
     global application  # noqa: PLW0603  # a pool's functions find things in modules
     application = Application(address)
     with multiprocessing.get_context("fork").Pool(2) as pool:

@@ -44,10 +44,8 @@ def say(word):
 
 
 def wait_for_ever():
-    """As a program may that is to be ended by signals: a little, again and again.
-
-    Python notes a signal that comes just before a wait begins, and handles it behind that wait.
-    """
+    """Wait as a program does that is ended by signals: in short waits. Python handles a signal that
+    arrives just before a wait only when the wait ends."""
     never = threading.Event()
     while True:
         never.wait(NOTICED_SECONDS)
@@ -76,7 +74,7 @@ def push(address, listener, **kind):
 
 
 def starts(address):
-    """While a name server that takes connections, and says nothing, is asked."""
+    """Wait for a name server that accepts connections, and never answers."""
     consumer = lite(address)
     threading.Timer(0.1, say, ["ready"]).start()
     with consumer:
@@ -109,7 +107,7 @@ def sends_by_futures(address):
 
 
 def is_called(address):
-    """While a listener has a message, for ever."""
+    """Block in a listener."""
 
     def listen(*_):
         say("ready")
@@ -122,7 +120,7 @@ def is_called(address):
 
 
 def shuts_down(address):
-    """While it is being shut down, which takes as long as a listener is waited for."""
+    """Shut down, which waits for a listener."""
     at_it = threading.Event()
 
     def listen(*_):
@@ -137,7 +135,7 @@ def shuts_down(address):
 
 
 def has_a_callback(address):
-    """While a callback of a send runs in the producer's thread, for ever."""
+    """Block in a send's callback, which runs in the producer's thread."""
 
     def called(_):
         say("ready")
@@ -149,7 +147,7 @@ def has_a_callback(address):
 
 
 def calls_back(address):
-    """While a callback runs in the thread that signals come to, as its send was done before."""
+    """Block in a callback in the main thread, of a send that was done already."""
 
     def called(_):
         say("ready")
@@ -162,7 +160,7 @@ def calls_back(address):
 
 
 def lives(address):
-    """A whole life, again and again, to be hit anywhere in it."""
+    """Run whole lives, to be interrupted at any point."""
     say("ready")
     while True:
         to_end.clear()

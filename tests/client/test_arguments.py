@@ -38,7 +38,7 @@ LIMIT = re.compile(r".+: needed .+, found .+")
 
 
 def listen(_, __):
-    """A listener."""
+    pass
 
 
 def lite(**settings):
@@ -82,10 +82,10 @@ WRONG_WHEN_MADE = {
 
 
 class Member:
-    """Answers a broker's questions about transactions."""
+    """A check listener."""
 
     def check_transaction_state(self, address, message, header):
-        """Answer nothing."""
+        pass
 
 
 def test_transaction_listener_object_is_accepted_as_member():
@@ -93,7 +93,7 @@ def test_transaction_listener_object_is_accepted_as_member():
 
 
 async def coroutine(_, __):
-    """Nobody would await it."""
+    """Return a coroutine that nobody awaits."""
 
 
 @pytest.mark.parametrize("make", WRONG_WHEN_MADE.values(), ids=list(WRONG_WHEN_MADE))

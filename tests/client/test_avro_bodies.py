@@ -86,7 +86,7 @@ ORDER = record({"name": "id", "type": "long"}, {"name": "customer", "type": ["nu
 )
 @pytest.mark.parametrize("whole", [basket(seen={"x"}), vars(basket(seen={"x"}))], ids=type)
 def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
-    """As a model of pydantic has them, whatever they stand in."""
+    """Nested as in a pydantic model, in every position."""
     found = decode_value(encode_value(whole, by), by, "it", "1")
     assert (str(found["id"]), str(found["day"])) == (str(UUID(int=7)), "2026-01-31")
     prices = [(each["sku"], str(each["price"]), each["kind"]) for each in found["items"]]

@@ -63,7 +63,7 @@ def closes_half_way(peer, request):
 
 
 def stalls(_, __):
-    """Nothing, for ever."""
+    """Never answer."""
 
 
 def stalls_half_way(peer, request):
@@ -108,8 +108,8 @@ FAILURES = {
 
 
 def failing(how, asked=None):
-    """A server that fails in this way, once it has said that it has no extensions
-    and taken heartbeats."""
+    """Run a server that fails in this way, after it has refused extensions and accepted
+    heartbeats."""
 
     def story(peer):
         while (request := peer.receive()) is not None:
@@ -126,7 +126,7 @@ def failing(how, asked=None):
 
 
 def name_server_of(address):
-    """One that leads to a broker with topic T."""
+    """Run a name server that leads to a broker with topic T."""
     route = TopicRouteData(
         queue_datas=(
             QueueData(broker_name="broker-a", read_queue_nums=1, write_queue_nums=1, perm=6),
@@ -162,7 +162,7 @@ def instance_of(stack, name_server, timeout_ms=SOON_MS):
 
 
 def in_time(action):
-    """What an action raises; it must come to an end."""
+    """Return the error that an action raises; it must end in time."""
     raised = []
 
     def run():

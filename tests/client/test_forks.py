@@ -42,7 +42,7 @@ def run(cluster, topic):
 
 @pytest.fixture
 def stored(cluster, topic):
-    """What a queue holds, by offset."""
+    """Return the content of a queue, by offset."""
 
     def stored():
         queue = cluster.queue(topic)
@@ -57,8 +57,7 @@ def stored(cluster, topic):
 
 
 def check_sent(found, log):
-    """Each was told the truth: what it sent lies where it was told, once,
-    under an id of its own."""
+    """Check each acknowledgement: the message is at its offset, once, under its own id."""
     sent = [each for process in found for each in process["sent"]]
     assert [log[offset].body.decode() for _, offset, _ in sent] == [body for body, _, _ in sent]
     bodies = Counter(message.body for message in log.values())
@@ -89,7 +88,7 @@ def test_child_sends_requests_of_its_own_while_those_of_the_parent_wait(run):
 
 @pytest.mark.parametrize("program", ["preloaded_workers", "pool_of_forks"])
 def test_servers_and_pools_may_make_their_clients_before_they_fork(run, stored, program):
-    """By the calls that gunicorn and Celery make; `test_hosts` has the two themselves."""
+    """With the calls that gunicorn and Celery make; `test_hosts` runs both programs."""
     found = run(program)
     assert len(found["children"]) in {4, 6}
     check_sent([found["parent"], *found["children"]], stored())

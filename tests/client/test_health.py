@@ -32,7 +32,7 @@ def address(running_broker, api):
 
 
 def silent_broker(request):
-    """It says who it is, and answers no send."""
+    """Run a broker that answers everything but sends."""
     if request.code == RequestCode.EXTENSIONS:
         return request.respond(3, "not supported")
     if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:

@@ -71,7 +71,7 @@ OF_THE_CLIENT_ITSELF = {
 
 
 def public_calls():
-    """The names of all public calls that take anything."""
+    """Return the names of all public calls with parameters."""
     for kind in CLASSES:
         yield kind.__name__
         for name, function in inspect.getmembers(kind, inspect.isfunction):
@@ -84,17 +84,17 @@ def public_calls():
 
 
 def listen(_, __):
-    """Take messages, and think nothing of them."""
+    pass
 
 
 def answered(future):
-    """A future that is over, in one way or the other: else the end of its client would end it."""
+    """Return a finished future: a pending one would be failed by the shutdown."""
     wait([future], timeout=10)
     return future
 
 
 class World:
-    """A broker with two topics, and a client of each kind that runs."""
+    """A broker with two topics, and a running client of each kind."""
 
     def __init__(self, stack, root):
         self.broker = stack.enter_context(BrokerThread(small_broker(root)))
@@ -125,7 +125,7 @@ class World:
         stack.enter_context(self.push)
 
     def asked_of_itself(self):
-        """A request that this client has sent, so that replies to it are accepted."""
+        """Return a request of this client, so that replies to it are accepted."""
         found = self.admin.message_by_offset_id(self.sent.offset_message_id)
         correlation = {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": self.instance.client_id}
         return replace(found, properties={**found.properties, **correlation})
@@ -138,7 +138,7 @@ class World:
         self.producer.send_one_way(messages[0].reply(b"answer"))
 
     def poll(self, timeout_ms):
-        """There is a message each time: waiting for ever for one would be right."""
+        """Poll while there is a message, because waiting without a timeout would be correct."""
         self.assigned.assign([QUEUE])
         self.assigned.resume([QUEUE])
         self.assigned.seek_to_begin(QUEUE)
@@ -179,7 +179,7 @@ class World:
         self.assigned.commit(offsets)
 
     def with_queue(self, function):
-        """Call a method of the consumer that has its queue, whatever was done to it before."""
+        """Return a call of the consumer that is assigned its queue again before."""
 
         def run(**arguments):
             self.assigned.assign([QUEUE])
@@ -189,7 +189,7 @@ class World:
         return run
 
     def still_works(self):
-        """The same clients send and read a message."""
+        """Send and read a message with the same clients."""
         self.assigned.assign([QUEUE])
         self.assigned.resume([QUEUE])
         sent = self.producer.send(Message("T", b"y"), QUEUE)
@@ -208,7 +208,7 @@ class World:
             return admin.route("T")
 
     def under_tls(self, make):
-        """Make settings, and a client with them, which does not connect."""
+        """Make settings and a client with them, which does not connect."""
         return lambda **arguments: ClientInstance(self.address, tls=make(**arguments))
 
     def ruled(self, **arguments):
@@ -223,7 +223,7 @@ def world(tmp_path_factory):
 
 
 def calls_of(world):
-    """Each public call with valid arguments for all that it takes."""
+    """Return each public call with valid arguments for all parameters."""
     table = pa.table({"body": ["x"], "tags": ["red"]})
     bulk = {"queue": QUEUE, "in_flight": 2, "chunk_bytes": 1 << 16, "timeout_ms": 3_000}
     send = {"message": MESSAGE, "queue": QUEUE, "timeout_ms": 3_000}

@@ -99,8 +99,7 @@ print(len(set(seen)), len(set(polled)), ticks > 5)
 
 @pytest.fixture
 def broker():
-    """One with a topic; in a process of its own, so that no thread of it is
-    beside those of the test."""
+    """Run a broker with a topic in a process, so that its threads are not in the test's."""
     with EmbeddedBroker(own_process=True) as broker:
         broker.create_topic("T")
         yield broker
@@ -108,7 +107,8 @@ def broker():
 
 @pytest.fixture
 def started(broker, tmp_path):
-    """Write a module, and start a program that loads it; both end with the test."""
+    """Return a function that writes a module and starts a program that loads it, until the test
+    ends."""
     running = []
 
     def start(module, text, *command, ready):

@@ -21,12 +21,12 @@ NEVER_S = 60
 
 
 class Signal(BaseException):
-    """What a handler raises."""
+    """The exception of a signal handler."""
 
 
 @contextmanager
 def interrupted_after(seconds):
-    """Expect the block to end by what a signal's handler raises after so many seconds."""
+    """Expect the block to end by the exception of a signal handler after this time."""
 
     def handle(*_):
         raise Signal
@@ -115,7 +115,8 @@ def test_interrupted_producer_shutdown_continues_in_the_background(address, monk
 
 
 def test_signal_delivered_to_another_thread_interrupts_a_future_wait():
-    """As one does that comes just before the wait begins: Python notes it, and nobody wakes."""
+    """A signal can also arrive just before the wait begins: Python only notes it, and does not wake
+    the waiter."""
     is_over, future = threading.Event(), ForkSafeFuture()
 
     def get_the_signal():

@@ -47,7 +47,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 @pytest.fixture(scope="module")
 def broker():
-    """A broker with one message of a Java producer whose maxMessageSize is higher."""
+    """Run a broker with one message of a Java producer with a higher maxMessageSize."""
     with EmbeddedBroker() as broker, ClientInstance(broker.address) as instance:
         broker.create_topic("T", 1)
         header = SendMessageRequestHeader(
@@ -59,7 +59,7 @@ def broker():
 
 @pytest.fixture
 def roomy(broker):
-    """A client that may inflate it."""
+    """Return a client that may inflate it."""
     return ClientInstance(broker.address, max_body_bytes=ROOM)
 
 

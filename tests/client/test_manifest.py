@@ -45,7 +45,7 @@ def manifest(count=1):
 
 
 def written(whole, bytes_max):
-    """Its messages by their offsets, the last one apart."""
+    """Return a manifest's messages by their offsets; the last one is separate."""
     early, spans = whole.encode_parts(bytes_max)
     parts = dict(enumerate(early, 40))
     return parts, whole.encode_final_message(spans, list(parts))
@@ -130,7 +130,7 @@ def test_deeply_nested_json_is_no_manifest(body):
 
 
 def taken(state, *ids):
-    """The state behind them, and the numbers of those that count."""
+    """Return the state after these manifests, and the numbers of those that count."""
     return state.apply(enumerate(ManifestId(*each) for each in ids))
 
 

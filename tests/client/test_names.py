@@ -94,7 +94,8 @@ def test_invalid_name_is_refused_by_argument_name():
 
 
 class Names(str, Enum):
-    """Texts as an enum: on Python 3.10 and 3.11 they format as names, from 3.12 on as values."""
+    """An Enum of strings: it formats as its name on Python 3.10 and 3.11, as its value from 3.12
+    on."""
 
     TOPIC = "orders-of-an-enum"
     GROUP = "billing-of-an-enum"
@@ -174,7 +175,7 @@ def _administer(address):
 
 @pytest.fixture
 def written(monkeypatch):
-    """All bytes that clients write to brokers."""
+    """Record all bytes that clients write to brokers."""
     pieces, real = [], frame_writer._encode_frame
 
     def noted(command):

@@ -13,7 +13,7 @@ SUCCESS = ConsumeOrderlyStatus.SUCCESS
 
 
 class Notes:
-    """An observer that writes down what it is told."""
+    """An observer that records its calls."""
 
     def __init__(self):
         self.said = []

@@ -44,7 +44,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Seen:
-    """What an application's exporters get."""
+    """Collects what an application's exporters get."""
 
     def __init__(self):
         self._pending_pulls, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
@@ -57,7 +57,7 @@ class Seen:
         return [span for span in self._pending_pulls.get_finished_spans() if span.name == name]
 
     def measures(self, name):
-        """The points of a metric: for a histogram how many were recorded."""
+        """Return the points of a metric; for a histogram, the number of records."""
         data = self._reader.get_metrics_data()
         return [
             (getattr(point, "value", None) or point.count, dict(point.attributes))
@@ -88,7 +88,7 @@ def producer(broker):
 
 
 def polled(broker, group, topic, count):
-    """Messages that a new group's consumer gets by polls."""
+    """Return the messages that a new group's consumer polls."""
     settings = LitePullSettings(consume_from_where=FIRST)
     with LitePullConsumer(group, broker.address, settings) as consumer:
         consumer.subscribe(topic)
@@ -99,7 +99,7 @@ def polled(broker, group, topic, count):
 
 
 def heard(broker, group, topic, kind="listener", answers=(None,)):
-    """Have a listener called once for each answer; return what it got, its span and baggage."""
+    """Call a listener once for each answer; return its messages, span and baggage."""
     calls, left = SimpleQueue(), list(answers)
 
     def listen(messages, context):

@@ -48,7 +48,8 @@ def topic(running_broker, api):
 
 @pytest.fixture
 def two_brokers(running_broker, topic, monkeypatch):
-    """A name server that leads to a broker, and to one at an address where nobody answers, ever."""
+    """Run a name server that leads to a running broker, and to one at an address that never
+    answers."""
     monkeypatch.setattr(remoting_client, "REQUEST_TIMEOUT_MS", NEVER_MS)
     names = {"a-gone": None, "broker-a": running_broker.address, "z-gone": None}
 
@@ -117,7 +118,7 @@ def orderly(instance, seen, group="G"):
 def test_vanished_host_does_not_block_queues_of_others(
     two_brokers, running_broker, api, topic, kind
 ):
-    """It would keep them waiting for ten minutes a question."""
+    """Without isolation, each request would block them for ten minutes."""
     seen = []
     consumer = kind(two_brokers, seen)
     with Producer("P", running_broker.address) as producer:

@@ -24,7 +24,7 @@ from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
 @pytest.fixture(scope="module", params=[with_own_tls, behind_tls], ids=["itself", "terminator"])
 def both(request, tmp_path_factory):
-    """A broker with TLS of its own, and one behind a terminator, as other servers have it."""
+    """Run a broker with its own TLS, and one behind a TLS proxy."""
     with request.param(tmp_path_factory.mktemp("broker")) as both:
         yield both
 
@@ -63,7 +63,7 @@ def bulk(cluster, api, topic, end, **rules):
 
 
 def held_pull(topic, queue_offset=0):
-    """A pull that the broker may keep for twenty seconds."""
+    """Start a pull that the broker may hold for twenty seconds."""
     flags = PullSysFlag.SUSPEND.value | PullSysFlag.SUBSCRIPTION.value
     return PullMessageRequestHeader(
         consumer_group="G",

@@ -35,7 +35,7 @@ PATIENCE_S = 60
 
 
 class SendingHandler(logging.Handler):
-    """Sends each record by a producer of the very client that has logged it."""
+    """Sends each log record with a producer of the client that logged it."""
 
     def __init__(self, producer):
         super().__init__(logging.DEBUG)
@@ -73,7 +73,7 @@ def logged_to(handler):
 
 
 def busy_hours(broker, instance):
-    """Every kind of member at work through an outage; the bodies that each of them got."""
+    """Run every kind of member through an outage; return the bodies that each received."""
     got = {name: Counter() for name in ("concurrent", "orderly", "lite")}
     members = []
     for name, kind in (("concurrent", "listener"), ("orderly", "orderly_listener")):
@@ -129,7 +129,7 @@ LASTING = (
 
 
 class WatchedLock:
-    """A lock that knows which thread has it."""
+    """A lock that knows its owner."""
 
     held = threading.local()
     create = staticmethod(threading.Lock)
@@ -175,7 +175,7 @@ class WatchedLock:
 
 
 class HeldLocks(logging.Handler):
-    """Notes the records that are logged while their thread has a mutex of the client's."""
+    """Records what is logged while the thread holds a mutex of the client."""
 
     def __init__(self):
         super().__init__(logging.DEBUG)
@@ -207,7 +207,7 @@ def test_client_never_logs_while_it_holds_a_mutex(monkeypatch):
 
 
 class _Killed:
-    """A broker in a process of its own, which is away while it is killed."""
+    """A broker in a process, which is killed and restarted."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -223,7 +223,7 @@ class _Killed:
 
 
 class Outcomes:
-    """What came of the calls that were made somewhere within the client."""
+    """The outcomes of the calls made within the client."""
 
     def __init__(self):
         self.of, self.are_done = {}, threading.Event()
@@ -244,7 +244,7 @@ class Outcomes:
 
 
 def calls_of(consumer, producer, admin):
-    """Calls of everything that a client offers; the last one ends the consumer."""
+    """Return calls of everything that a client offers; the last one ends the consumer."""
     message = Message("others", b"x")
     calls = {
         "send": lambda: producer.send(message),

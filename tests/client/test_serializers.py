@@ -93,7 +93,7 @@ def test_dicts_dataclasses_and_models_are_one_and_the_same(by, value):
 
 
 class Line(pydantic.BaseModel):
-    """A model with what JSON and Avro have no type for."""
+    """A model with types that JSON and Avro lack."""
 
     at: datetime
     price: Decimal
@@ -125,7 +125,7 @@ LINE_SCHEMA = {
     ids=["json", "msgpack", "avro"],
 )
 def test_pydantic_model_survives_encoding_and_decoding_by_each_serializer(by):
-    """Whatever its fields are, by each serializer: what pydantic has validated, it takes again."""
+    """pydantic accepts what it has validated, whatever the fields and the serializer."""
     body = encode_value(LINE, by)
     assert Line.model_validate(decode_value(body, by, "it", "1")) == LINE
 
@@ -155,7 +155,7 @@ LEAVES = {int: "long", str: "string", bool: "boolean", float: "double"}
 
 @st.composite
 def dataclass_values(draw, record="R", depth=2):
-    """A value of a dataclass that is made up, the Avro type for it, and what it is as a dict."""
+    """Draw a dataclass value, its Avro type, and its dict."""
     fields, types, expected, taken = [], [], {}, {}
     for name in draw(st.lists(NAMES, min_size=1, max_size=4, unique=True)):
         kind = draw(st.sampled_from([*LEAVES, list, *([dataclasses.dataclass] if depth else [])]))

@@ -40,7 +40,7 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
 
 class Program:
-    """One of the programs, under way."""
+    """A running program of `signal_programs`."""
 
     def __init__(self, name, address, handler):
         self._process = subprocess.Popen(
@@ -52,8 +52,8 @@ class Program:
         assert self._process.stdout.readline() == "ready\n", self._process.communicate()[1]
 
     def ends_by(self, number):
-        """What it ends with when it is sent a signal (None: not at all), what it has said, and
-        after how many seconds it ended."""
+        """Send a signal (or None), and return the exit code, the output and the seconds until the
+        end."""
         sent_at = time.monotonic()
         self._process.send_signal(number)
         try:
@@ -73,17 +73,14 @@ def address(running_broker, api):
 
 
 def is_swallowed(log):
-    """Whether what the handler raised came to nobody, as Python was in the
-    callback of a weak reference.
-
-    It says so, and goes on, for ever if that was its only signal: no library can
-    help that. A service whose handler only sets a flag is spared it.
-    """
+    """Return whether Python swallowed the handler's exception, in the callback of a weak reference.
+    It logs this and continues; no library can prevent it. A handler that only sets a flag is not
+    affected."""
     return bool(re.search(r"Exception ignored in: <.*(_remove|callback)", log))
 
 
 def check_ended(start, number, handler, clients=1):
-    """Start a program, send it a signal, and see that it ends in order and in time."""
+    """Start a program, send it a signal, and check that it ends cleanly and in time."""
     code, said, log, seconds = start().ends_by(number)
     if is_swallowed(log):
         code, said, log, seconds = start().ends_by(number)

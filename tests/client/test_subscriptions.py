@@ -37,7 +37,7 @@ def test_tag_subscription_contains_names_and_hashes():
 
 @pytest.fixture
 def warnings(caplog):
-    """What is said of subscriptions, of which nothing was said before."""
+    """Return the warnings about subscriptions, as in a new process."""
     _warn_once.cache_clear()
     return lambda: [record.getMessage() for record in caplog.records]
 

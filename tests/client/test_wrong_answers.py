@@ -25,7 +25,7 @@ SEEDS = 3
 
 @pytest.fixture
 def filled(rocketpoll_broker, rocketpoll_topic):
-    """A topic, beside another one with other bodies."""
+    """Fill a topic, and another one with other bodies."""
     rocketpoll_broker.create_topic(rocketpoll_topic, 1)
     rocketpoll_broker.send(rocketpoll_topic, *(f"body {number}" for number in range(COUNT)))
     return rocketpoll_topic
@@ -94,7 +94,7 @@ WAYS = {
 
 
 def consumed(wrong, broker, topic, way, group):
-    """What a client has got; an error that it raises is one of rocketpoll's."""
+    """Return what a client receives; it may raise only rocketpoll's errors."""
     instance = ClientInstance(
         broker.address, broker_addresses={BROKER: wrong.address}, request_timeout_ms=1_000
     )

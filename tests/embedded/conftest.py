@@ -9,14 +9,14 @@ from rocketpoll import EmbeddedBroker
 
 @pytest.fixture(scope="module")
 def broker():
-    """A broker of all tests of a file."""
+    """Run one broker for all tests of a file."""
     with EmbeddedBroker() as broker:
         yield broker
 
 
 @pytest.fixture
 def topic(broker, request):
-    """A topic of one queue."""
+    """Return a topic of one queue."""
     name = request.node.name.replace("[", "-").replace("]", "")
     broker.create_topic(name, queues=1)
     return name
@@ -24,7 +24,7 @@ def topic(broker, request):
 
 @pytest.fixture
 def api():
-    """The requests of a client, which ends with the test."""
+    """Return a client's API, which is closed after the test."""
     connections = RemotingClient()
     yield BrokerApi(connections)
     connections.shutdown()

@@ -39,7 +39,7 @@ NAMES = ("EmbeddedBroker", "BrokerHousekeeping", "StagedBatches", "StoreHousekee
 
 
 class Sender:
-    """A thread that sends messages, and keeps the bodies that were acknowledged."""
+    """A thread that sends, and records the acknowledged bodies."""
 
     def __init__(self, address):
         self.acknowledged = []
@@ -66,7 +66,7 @@ class Sender:
 
 
 class EmbeddedMachine(RuleBasedStateMachine):
-    """One broker, its open blocks, and whether it is paused or stopped."""
+    """A broker, its open context managers, and whether it is paused or stopped."""
 
     @initialize()
     def start(self):
@@ -81,7 +81,7 @@ class EmbeddedMachine(RuleBasedStateMachine):
         self.sender = Sender(self.broker.address)
 
     def attempt(self, act, *, needs_work=True):
-        """Do something; a broker that is paused refuses what needs it at work."""
+        """Run a step; a paused broker may refuse it."""
         try:
             act()
         except EmbeddedBrokerError as error:

@@ -28,7 +28,7 @@ KILLED = """
 
 
 def is_running(pid):
-    """Whether it does; one that has ended may wait for somebody to take notice of it."""
+    """Return whether a process runs; a zombie does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -59,8 +59,8 @@ def test_stray_rocketpoll_module_does_not_become_the_broker_process(tmp_path, mo
 
 
 def test_broker_process_finds_its_package_without_installation(tmp_path):
-    """As from an archive that Spark hands out: what this process has found,
-    the other does as well."""
+    """For example from an archive that Spark distributes: the broker's process gets this one's
+    sys.path."""
     command = broker_command([f"storePathRootDir={tmp_path}", "listenPort=0"])
     assert command[1].startswith(f"{ROOT}/")
     uninstalled = [

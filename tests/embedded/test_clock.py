@@ -203,7 +203,7 @@ def test_consumers_and_a_producer_lose_nothing_and_see_nothing_twice(flush, capl
 
 
 def test_send_during_clock_advance_is_stored_before_or_after_it(broker, topic):
-    """There is no message of a time that was passed over, but for those that came due in it."""
+    """No message has a time within the advance, except those that came due in it."""
     is_over, some_are_sent = threading.Event(), threading.Event()
     with broker.producer() as producer:
 

@@ -27,13 +27,13 @@ from rocketpoll.broker.store.files.disk import DiskUsage, LocalDisk
 
 @pytest.fixture(params=[False, True], ids=["thread", "process"])
 def kind(request):
-    """The two ways to run it, as an argument."""
+    """Run the broker in a thread, and in a process."""
     return {"own_process": request.param}
 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path_factory, monkeypatch):
-    """Where temporary directories are made, so that a test sees what is left of them."""
+    """Return the directory of temporary files, so that tests see what is left."""
     place = tmp_path_factory.mktemp("temporary")
     monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setattr("tempfile.tempdir", str(place))
@@ -513,7 +513,7 @@ def test_topics_that_cannot_be_asked_for_are_no_error_in_a_notebook(monkeypatch)
 def test_temporary_embedded_broker_takes_messages_on_a_95_percent_full_disk(
     monkeypatch, tmp_path, settings, takes
 ):
-    """A kept store refuses from 90 % on; a temporary one is small, and goes soon."""
+    """A persistent store refuses from 90 % on; a temporary one is small and short-lived."""
     monkeypatch.setattr(LocalDisk, "usage", lambda *_: DiskUsage(100, 95, 5))
     directory = tmp_path / "kept" if settings else None
     with EmbeddedBroker(directory, cleanResourceInterval=10) as broker:
@@ -530,7 +530,7 @@ def test_temporary_embedded_broker_takes_messages_on_a_95_percent_full_disk(
 
 @pytest.mark.parametrize("settings", ["", "maxOpenFiles=4096"])
 def test_embedded_broker_uses_few_of_the_processs_descriptors(tmp_path, settings):
-    """All 300 queues get messages, each of which needs a file; the program opens 100 of its own."""
+    """All 300 queues get messages, each of which needs a file; the program itself opens 100."""
     ended = python_program(
         f"""
         import logging, resource

@@ -19,13 +19,13 @@ NEED = "tls.server.need.client.auth"
 
 @pytest.fixture(params=[False, True], ids=["thread", "process"])
 def kind(request):
-    """The two ways to run it, as an argument."""
+    """Run the broker in a thread, and in a process."""
     return {"own_process": request.param}
 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path_factory, monkeypatch):
-    """Where temporary directories are made, so that a test sees what is left of them."""
+    """Return the directory of temporary files, so that tests see what is left."""
     place = tmp_path_factory.mktemp("temporary")
     monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setattr("tempfile.tempdir", str(place))
@@ -151,7 +151,7 @@ def test_password_of_a_key_is_in_no_command_line(kind, temporary):
 
 
 def command_lines():
-    """The command lines of this process and of those that it has started."""
+    """Return the command lines of this process and its children."""
     found = [Path("/proc/self/cmdline")]
     for task in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError):  # the thread has ended meanwhile

@@ -21,7 +21,7 @@ def broker():
 
 @pytest.fixture
 def topic(broker, request):
-    """A topic of one queue."""
+    """Return a topic of one queue."""
     name = request.node.name
     broker.create_topic(name, queues=1)
     return name
@@ -37,7 +37,7 @@ def held(broker):
 
 @contextmanager
 def waiting(broker, *arguments):
-    """Somebody who waits for messages meanwhile, and has come back at the end."""
+    """Run a thread that waits for messages; it must have ended after the test."""
     thread = threading.Thread(target=broker.wait_until_arrived, args=arguments)
     thread.start()
     yield

@@ -16,7 +16,7 @@ from rocketpoll.broker.server.event_loop import loop_class
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what comes, piece by piece; ``bye`` ends the connection."""
+    """Echoes each piece; ``bye`` closes the connection."""
 
     transport = None
 
@@ -34,7 +34,7 @@ class Echo(asyncio.Protocol):
 
 
 class Room:
-    """A server that echoes, and clients of it."""
+    """A server that echoes, and its clients."""
 
     def __init__(self, network):
         self.network = network
@@ -67,7 +67,7 @@ class Room:
 
 @pytest.fixture(params=sorted({asyncio.SelectorEventLoop, loop_class()}, key=str), ids=str)
 def tell(request):
-    """Runs a story in a room."""
+    """Run a scenario in a room."""
 
     def run(story):
         loop = type("EmbeddedLoop", (EmbeddedLoop, request.param), {})()

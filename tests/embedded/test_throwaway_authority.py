@@ -39,7 +39,7 @@ MULTIPLES = {
 
 
 def multiple(factor):
-    """Return the base point times a factor: the public point of the key with that secret."""
+    """Multiply the base point: the public key of a private key."""
     point = EcKey.generate(lambda size: factor.to_bytes(size, "big")).public
     return int.from_bytes(point[1:33], "big"), int.from_bytes(point[33:], "big")
 
@@ -62,7 +62,8 @@ def test_multiples_lie_on_the_curve_and_their_opposites_too(factor):
 
 @given(st.integers(0, 1 << 64), st.binary(max_size=200))
 def test_signatures_verify(seed, data):
-    """By the textbook: (z / s) G + (r / s) Q has r as its x, with Q the public point."""
+    """As defined by ECDSA: the x coordinate of (z / s) G + (r / s) Q is r, with Q the
+    public point."""
     key = EcKey.generate(seeded(seed))
     signature = key.sign(data, seeded(seed + 1))
     size = signature[3]
@@ -75,7 +76,7 @@ def test_signatures_verify(seed, data):
 
 
 def contexts(directory, authority, server, client=None):
-    """A server's context and a client's that trusts the authority."""
+    """Return a server's context, and a client's that trusts the authority."""
     directory.mkdir(exist_ok=True)
     (directory / "server.pem").write_text(server)
     of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -165,7 +166,7 @@ def test_openssl_command_verifies_strictly(tmp_path):
 
 
 def test_serial_numbers_differ(tmp_path):
-    """Firefox, NSS and Java's stores know a certificate by its authority's name and its number."""
+    """Firefox, NSS and Java's stores identify a certificate by its issuer and serial number."""
     authority = ThrowawayAuthority()
     both = contexts(tmp_path, authority, authority.issue_server(NAMES))
     first = handshake(*both, "localhost").getpeercert()["serialNumber"]

@@ -11,7 +11,7 @@ SIZE = 3 * PAGE_BYTES
 
 
 class File:
-    """A file in memory, with what is not on the disk of it."""
+    """A file in memory, and its unflushed writes."""
 
     def __init__(self, content=b""):
         self.data = bytearray(content.ljust(SIZE, b"\0"))

@@ -11,7 +11,7 @@ from rocketpoll.broker.filter.sql_parser import compile_sql
 
 
 class Columns:
-    """What a chunk has of its messages' properties."""
+    """The part of a chunk that has its messages' properties."""
 
     def __init__(self, maps):
         self._maps = maps

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def tell(seed, broker, directory):
-    """Tell one story in a process of its own, and end all that is left of it."""
+    """Run one story in a process, and kill what is left of it."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     program = [
         sys.executable,
@@ -68,7 +68,7 @@ def _end_all(session):
 
 
 def campaign(seeds, *, beside=1, notes=None, say=print):
-    """Tell all these stories; return the seeds that failed."""
+    """Run the stories of all seeds; return the seeds that failed."""
     failed, began, seeds = [], time.monotonic(), list(seeds)
     for start in range(0, len(seeds), STORIES_PER_BROKER):
         some = seeds[start : start + STORIES_PER_BROKER]

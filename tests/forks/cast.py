@@ -41,7 +41,7 @@ SEND_MS = 10_000
 
 
 class Role:
-    """One object, the state that this process knows it in, and the steps that may be tried."""
+    """An object, its state as this process knows it, and the steps that may be tried."""
 
     kind = ""
 
@@ -56,7 +56,7 @@ class Role:
         raise NotImplementedError
 
     def run(self, step):
-        """Do a step, and note what came of it."""
+        """Run a step, and record its outcome."""
         state, began, process = self.state, time.monotonic(), os.getpid()
         says, is_of_client, value = "ok", True, None
         try:
@@ -81,7 +81,7 @@ class Role:
         return says == "ok"
 
     def forked(self):
-        """What this process knows of the object in a child: it has it from the parent."""
+        """Update the state in a child, which has inherited the object."""
         self.belongs_to_parent = True
         if self.state in ("starting", "ending"):
             self.state = f"was {self.state}"
@@ -318,7 +318,7 @@ class AdminRole(Role):
 
 
 class BulkRole(Role):
-    """A bulk pull that is half way; all of it is read by whoever has it."""
+    """A bulk pull that is half done; every process that has it reads the rest."""
 
     kind = "bulk"
 

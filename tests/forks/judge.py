@@ -19,7 +19,7 @@ _CALM = {"made", "running", "ended"}
 
 
 def judge(notes, stored, parent):
-    """Return what is wrong, a line each."""
+    """Return the violations, a line each."""
     return [
         *_of_births(notes),
         *_of_steps(notes, parent),
@@ -67,7 +67,8 @@ def _is_so(note, needed):
 
 
 def _needed(note):
-    """What has to come of a step: ok, a value, or a part of the refusal; None: several things."""
+    """Return the required outcome of a step: ok, a value, or a part of the refusal; None if several
+    are right."""
     kind, state, step, foreign = note["kind"], note["state"], note["step"], note["foreign"]
     if note.get("across") or state not in _CALM:
         return "ok" if step in _ALWAYS_WORK else None
@@ -116,7 +117,7 @@ def _of_what_was_heard(notes, parent):
 
 
 def _of_clients(notes):
-    """No two processes are the same client."""
+    """Check that no two processes use one client id."""
     owners = defaultdict(set)
     for note in _of(notes, "client"):
         owners[note["id"]].add(note["pid"])
@@ -126,7 +127,7 @@ def _of_clients(notes):
 
 
 def _of_messages(notes, stored):
-    """What was acknowledged is where it was told, once; what was not is there once at the most.
+    """Check that acknowledged messages are where the broker said, once, and others at most once.
 
     A call that has asked nothing yet when a signal's handler forks is one of both processes.
     """
@@ -167,7 +168,7 @@ def _of_groups(notes, stored, parent):
 
 
 def _of_two_at_once(notes):
-    """No queue of an orderly group is at two listeners at once."""
+    """Check that no queue of an orderly group is processed by two listeners at once."""
     spans = defaultdict(list)
     for note in _of(notes, "processed"):
         if note["kind"] == "orderly":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 class Notes:
-    """The file of one story, open in its parent, and in each child that is a copy of it."""
+    """The file of one story, open in its parent and in each child."""
 
     def __init__(self, path):
         self.path = Path(path)
@@ -27,12 +27,12 @@ class Notes:
         os.write(self._file, json.dumps(line, default=str).encode() + b"\n")
 
     def all(self):
-        """What was noted by now, in the order of writing."""
+        """Return all notes so far, in the order of writing."""
         return [json.loads(line) for line in self.path.read_text().splitlines()]
 
 
 class NotedErrors(logging.Handler):
-    """Notes what the client logs as an error: no fork is a reason for one."""
+    """Records errors that the client logs: a fork is no reason for one."""
 
     def __init__(self, notes):
         super().__init__(logging.ERROR)

@@ -43,7 +43,7 @@ _FROM_A_THREAD = {"sys.exit": "os._exit", "an exception": "os._exit"}
 
 
 class Story:
-    """What a process of the story knows; a child has its own copy."""
+    """The state of a story in one process; a child has its own copy."""
 
     def __init__(self, seed, broker, directory, path=""):
         self.seed = seed
@@ -84,7 +84,7 @@ class Story:
         )
 
     def at(self, place):
-        """Fork here, if that is the place of the next fork."""
+        """Fork here, if the next fork is at this place."""
         if self._due is None or self._due[0] != place:
             return
         with self._forking:
@@ -141,7 +141,7 @@ class Story:
                 )
 
     def _cast(self, shared):
-        """Make the objects, and bring each into its state, or to the brink of it."""
+        """Make the objects, and bring each into its state, or close to it."""
         names = iter("abcdefghij")
         for kind in self.rng.sample(KINDS, self.rng.randint(3, 5)):
             is_shared = kind.kind == "bulk" or self.rng.random() < 0.5
@@ -158,7 +158,7 @@ class Story:
             role.wanted = wanted
 
     def _busy(self):
-        """Have threads send, poll and commit, others start or end what is to be on the brink."""
+        """Run threads that send, poll and commit, and others that start or end objects."""
         threads = []
         for role in self.roles:
             if role.wanted == "starting":
@@ -242,7 +242,7 @@ class Story:
         end(how if self._is_main else _FROM_A_THREAD.get(how, how))
 
     def _become(self, number):
-        """Be the child of this number: note what it has, and draw by itself from now on."""
+        """Set up a new child: record what it has, and draw from its own seed."""
         watch_child(self.notes)
         self.path = f"{self.path}/{number}"
         self.rng = random.Random(f"{self.seed} {self.path}")
@@ -252,7 +252,7 @@ class Story:
             role.forked()
 
     def _fork_at(self, place, number):
-        """Have whoever is at a place next fork there; or fork here, if nobody comes."""
+        """Fork in the thread that next reaches a place, or here if none does."""
         self._due = (place, place, number)
         runs = [role for role in self.roles if role.state == "running"]
         producer = next((each for each in runs if each.kind == "producer"), None)
@@ -283,7 +283,7 @@ class Story:
             self._fork("main", number)
 
     def _fork_in_a_signal(self, way, number):
-        """Fork in the handler of a signal that comes while this thread is in a call."""
+        """Fork in a signal handler while this thread is in a call."""
         handled = []
 
         def handle(*_):
@@ -309,7 +309,7 @@ class Story:
         signal.signal(signal.SIGUSR1, before)
 
     def _process(self, method, number):
-        """Have `multiprocessing` make the child, which ends as such children do."""
+        """Let `multiprocessing` make the child, which ends as such children do."""
         context = multiprocessing.get_context(method)
         if method == "fork":
             process = context.Process(target=self._be_process, args=(number,))
@@ -335,7 +335,7 @@ class Story:
     # ---- a child
 
     def _live(self):
-        """Do what is drawn with what there is; return how to end."""
+        """Run random steps on what there is; return how to end."""
         how = self.rng.choice(list(ENDS))
         self.notes.note("lives", how=how)
         if self.path.count("/") < NESTED and self.rng.random() < 0.25:
@@ -368,7 +368,7 @@ class Story:
     # ---- what the parent looks at
 
     def _connections(self):
-        """The parent's connections, by object."""
+        """Return the parent's connections, by object."""
         time.sleep(0.05)
         return {
             each.address: (role.name, each)
@@ -383,7 +383,7 @@ class Story:
             self.notes.note("lost connections", of=lost)
 
     def _groups(self):
-        """Groups that share their queues, each with its kind's class and its member's name."""
+        """Return the groups that share queues, with the class and the member name of each."""
         found = {}
         kinds = {kind.kind: kind for kind in KINDS}
         for note in self.notes.all():
@@ -400,7 +400,7 @@ class Story:
         return sent - seen
 
     def _sweep(self):
-        """Have all groups come to the end of what was sent, with a new member if need be."""
+        """Let all groups consume everything that was sent, with a new member if needed."""
         for group, (kind, name) in self._groups().items():
             if self._until(lambda group=group: not self._missing(group), 1):
                 continue
@@ -423,7 +423,7 @@ class Story:
         return True
 
     def _members(self):
-        """Note who is in the groups in the end: the parent's members, and nobody who has died."""
+        """Record the final members of the groups: only the parent's may be left."""
         living = {}
         for role in self.roles:
             if role.state == "running" and role.kind in ("lite", "concurrent", "orderly"):
@@ -464,7 +464,7 @@ def _connections_of(role):
 
 
 def live_alone(seed, broker, directory, path):
-    """The life of a process that is no copy: it makes all that it has."""
+    """Run the life of a process that is no copy: it makes all its objects."""
     story = Story(seed, broker, directory, path)
     watch_child(story.notes)
     end(story._live())

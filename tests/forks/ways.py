@@ -34,11 +34,11 @@ NESTED = 2
 
 
 class EndOfChild(BaseException):
-    """Ends a child through all that its parent was in, as nothing catches it."""
+    """Ends a child through all frames inherited from its parent; nothing catches it."""
 
 
 def inet_sockets():
-    """The sockets of this process that reach a network: descriptor and both of its addresses."""
+    """Return the internet sockets of this process: descriptors and both addresses."""
     found = []
     for entry in list(Path("/proc/self/fd").iterdir()):
         try:
@@ -53,7 +53,7 @@ def inet_sockets():
 
 
 def watch_child(notes):
-    """Note what a child has of its parent, and have it end in any case."""
+    """Record what a child inherits from its parent, and limit its time."""
     hang = notes.path.with_name(f"hang-{os.getpid()}")
     faulthandler.register(signal.SIGALRM, file=hang.open("w"), chain=True)  # then it is killed
     signal.alarm(CHILD_SECONDS)
@@ -61,7 +61,7 @@ def watch_child(notes):
 
 
 def end(how):
-    """End a child, from wherever it is."""
+    """End a child, from any place."""
     signal.alarm(0)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -84,7 +84,7 @@ Any other thread's end is the end of its process, with 0.
 
 
 def wait_for(pid, seconds):
-    """The code with which a child ends; None if it has not in time, and is killed."""
+    """Return the exit code of a child; None if it took too long and was killed."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         ended, status = os.waitpid(pid, os.WNOHANG)

@@ -24,26 +24,26 @@ ANSWER_SECONDS_MAX = 120
 
 
 def pytest_itemcollected(item):
-    """Each test of this folder starts JVMs, and builds what they run with Maven once."""
+    """Mark the tests of this folder, which start JVMs, built once by Maven."""
     item.add_marker("deep")
 
 
 class Java:
-    """One version of RocketMQ's classes. Each call is one process."""
+    """RocketMQ's classes of one version; each call is a process."""
 
     def __init__(self, version: str, program: JavaProgram) -> None:
         self.version = version
         self._command = program.command("rocketpoll.vectors.Main")
 
     def write(self, directory: Path) -> None:
-        """Have the vectors of this version written."""
+        """Write the vectors of this version."""
         self._run("write", str(directory))
 
     def read(
         self, kind: str, said: Mapping[str, bytes], classes: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """What Java makes of each of these, as a class where the kind needs one; or ``refused:
-        why``."""
+        """Return what Java reads from each of these, as a class where the kind needs one, or
+        ``refused: why``."""
         of = classes or {}
         lines = [
             f"{name}\t{kind}\t{of.get(name, '')}\t{data.hex()}\n" for name, data in said.items()
@@ -70,19 +70,19 @@ class Java:
 
 @pytest.fixture(scope="session", params=java_vectors.VERSIONS)
 def java(request) -> Java:
-    """RocketMQ's classes of one version, and of the other in turn."""
+    """Return RocketMQ's classes of each version."""
     return Java(request.param, java_program("vectors", request.param))
 
 
 @pytest.fixture(scope="session", params=every_kind(java_vectors.VERSIONS))
 def java_broker(request, tmp_path_factory) -> Iterator[RunningBroker]:
-    """A broker of one kind for the clients of one version, and all others in turn."""
+    """Run each kind of broker for the clients of each version."""
     yield from started_broker(request.param, tmp_path_factory.mktemp("broker"))
 
 
 @pytest.fixture(scope="session")
 def java_clients(java_broker, tmp_path_factory) -> Iterator[JavaClients]:
-    """A JVM of clients that find the broker."""
+    """Start a JVM with clients of the broker."""
     with JavaClients(
         java_broker.version, tmp_path_factory.mktemp("clients"), java_broker.name_server
     ) as clients:
@@ -92,14 +92,14 @@ def java_clients(java_broker, tmp_path_factory) -> Iterator[JavaClients]:
 
 @pytest.fixture
 def more_clients(java_broker, tmp_path) -> Iterator[JavaClients]:
-    """Another JVM of clients, for one test."""
+    """Start another JVM with clients, for one test."""
     with JavaClients(java_broker.version, tmp_path, java_broker.name_server) as clients:
         yield clients
 
 
 @pytest.fixture
 def impatient_clients(java_broker, tmp_path) -> Iterator[JavaClients]:
-    """Clients that look for their queues every half second, even if no broker tells them to."""
+    """Start clients that rebalance every half second, without notifications."""
     often = "-Drocketmq.client.rebalance.waitInterval=500"
     with JavaClients(java_broker.version, tmp_path, java_broker.name_server, often) as clients:
         yield clients
@@ -107,7 +107,7 @@ def impatient_clients(java_broker, tmp_path) -> Iterator[JavaClients]:
 
 @pytest.fixture
 def scenario(request, java_broker, java_clients) -> Iterator[Scenario]:
-    """Topics, groups and clients of one test."""
+    """Return topics, groups and clients for one test."""
     name = request.node.originalname.removeprefix("test_").replace("_", "-")
     scenario = Scenario(java_clients, java_broker.address, name[:80])
     yield scenario
@@ -116,7 +116,7 @@ def scenario(request, java_broker, java_clients) -> Iterator[Scenario]:
 
 @pytest.fixture(scope="module", params=java_vectors.TRIED_VERSIONS)
 def rocketmq(request, tmp_path_factory) -> Iterator[RocketMQ]:
-    """A name server of one version, and of the other in turn; tests start their own brokers."""
+    """Run a name server of each version; tests start their own brokers."""
     name_server = RocketMQ(request.param, tmp_path_factory.mktemp("rocketmq"))
     yield name_server
     name_server.kill()

@@ -98,7 +98,7 @@ def _are_known(admin):
 
 @pytest.fixture
 def clients_of(broker):
-    """Makes clients that sign with a key."""
+    """Make clients that sign with a key."""
     made = []
 
     class Signed(Cluster):

@@ -60,7 +60,7 @@ null there, and the last is that of 5.x.
 
 @cache
 def javas():
-    """The members and values of RocketMQ's classes, by their simple names."""
+    """Return the members and values of RocketMQ's classes, by simple class names."""
     program = java_program("peers", VERSION)
     command = [program.executable, *START_QUICKLY, "-cp", program.class_path, str(SOURCE)]
     run = subprocess.run(
@@ -76,14 +76,14 @@ def javas():
 
 
 def as_java(value):
-    """A value of ours as Java prints it."""
+    """Return a value of ours as Java prints it."""
     if isinstance(value, enum.Enum):
         return value.name
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def default_of(owner, name):
-    """The default of a field of a settings class."""
+    """Return the default of a settings class's field."""
     return next(each.default for each in dataclasses.fields(owner) if each.name == name)
 
 
@@ -192,7 +192,7 @@ def test_consumer_setting_has_rocketmqs_default(settings, field, java):
 
 
 def test_broker_settings_have_rocketmqs_defaults_but_for_a_few():
-    """RocketMQ's default, given as a setting, is the default here."""
+    """Each of our defaults equals RocketMQ's default parsed by the same setting."""
     theirs = javas()["MessageStoreConfig"] | javas()["BrokerConfig"]
     shared = KEYS.keys() & theirs.keys()
     different = {

@@ -130,14 +130,14 @@ a IS NULLx | trueish = 5 | in = 5 | NULL = 5 | is IS NULL | $d9 = 5 | _c = 5
 
 
 class Answers:
-    """What one version of RocketMQ makes of everything at once."""
+    """Collects requests, and answers all of them by one JVM of one version."""
 
     def __init__(self, version: str, program: JavaProgram) -> None:
         self.version = version
         self._command = program.command("rocketpoll.filters.Main")
 
     def ask(self, requests: Sequence[dict[str, Any]]) -> list[Any]:
-        """The answers, None for what was refused."""
+        """Return the answers; None for refused expressions."""
         run = subprocess.run(
             self._command,
             input="".join(json.dumps(request) + "\n" for request in requests),
@@ -154,18 +154,18 @@ class Answers:
     def conditions(
         self, texts: Sequence[str], properties: Sequence[list[dict[str, str]]]
     ) -> list[Any]:
-        """What each expression comes to for each of its property maps."""
+        """Return the value of each expression for each of its property maps."""
         pairs = zip(texts, properties, strict=True)
         return self.ask([{"sql": text, "properties": maps} for text, maps in pairs])
 
     def knows(self, text: str) -> bool:
-        """Whether nothing in it is newer than this version."""
+        """Return whether this version has all features of an expression."""
         return self.version != "4.9.7" or not any(word in text.upper() for word in SINCE_5)
 
 
 @pytest.fixture(scope="session", params=java_vectors.TRIED_VERSIONS)
 def rocketmq(request) -> Answers:
-    """RocketMQ's filter of one version, and of the other in turn."""
+    """Return RocketMQ's filter of each version."""
     return Answers(request.param, java_program("filters", request.param))
 
 
@@ -178,7 +178,7 @@ class Columns:
 
 
 def ours(text: str, maps: list[dict[str, str]]) -> list[str] | None:
-    """What our filter makes of it: for each map, and for all of them at once."""
+    """Return the results of our filter for each map alone, and for all of them together."""
     try:
         expression = compile_sql(text)
     except FilterError:
@@ -191,7 +191,7 @@ def ours(text: str, maps: list[dict[str, str]]) -> list[str] | None:
 
 
 def compare(rocketmq: Answers, texts: list[str], maps_of_each: list[list[dict[str, str]]]) -> int:
-    """Ask both; how many of the texts are expressions."""
+    """Compare both; return how many of the texts are valid expressions."""
     answers = rocketmq.conditions(texts, maps_of_each)
     different = [
         (text, answer, found)

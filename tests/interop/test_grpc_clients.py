@@ -273,7 +273,7 @@ print(json.dumps([assigned(topic + "-fifo"), assigned(topic + "-any")]))
 
 @pytest.fixture(scope="module")
 def python():
-    """The Python of an environment with the client."""
+    """Return the Python of a virtual environment with the client."""
     home = ROOT / "build" / "grpc-client"
     executable = home / "bin" / "python"
     if not (home / ".built").exists():
@@ -291,7 +291,7 @@ def python():
 
 
 class SignedCluster(Cluster):
-    """Creates clients that sign with the key of an operator."""
+    """Creates clients that sign with the operator's key."""
 
     def instance(self, **more):
         return super().instance(credentials=OPERATOR, **more)
@@ -301,7 +301,7 @@ class SignedCluster(Cluster):
     scope="module", params=["rocketpoll", "rocketpoll with users", *(["5.5.0"] if PEERS else [])]
 )
 def proxied(request, tmp_path_factory):
-    """A broker as a cluster, and the proxy in front of it, which signs where there are users."""
+    """Run a broker and the proxy in front of it, which signs where there are users."""
     root = tmp_path_factory.mktemp("grpc")
     kind, has_users, _ = request.param.partition(" with users")
     settings = {

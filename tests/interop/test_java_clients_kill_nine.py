@@ -45,7 +45,7 @@ for 30 seconds."""
 
 @pytest.fixture(params=every_kind(java_vectors.TRIED_VERSIONS))
 def broker(request, tmp_path):
-    """One that acknowledges what is on the disk."""
+    """Run a broker that acknowledges what is on the disk."""
     yield from started_broker(request.param, tmp_path, FlushDiskType.SYNC_FLUSH)
 
 
@@ -106,7 +106,7 @@ def test_transactions_and_timers_of_java_clients_end_rightly_whenever_the_broker
     ways += ["timer"] * has_timers + ["recall"] * (has_timers and is_ours)
 
     def send(body):
-        """Send one in a drawn way; a send that fails may be stored all the same."""
+        """Send one body in a random way; a failed send may be stored all the same."""
         way = dice.choice(ways)
         if way not in ("timer", "recall"):
             properties = {"local": dice.choice([way, "UNKNOW"]), "check": way}
@@ -158,8 +158,8 @@ def ends_of(scenario, topic: str) -> dict[int, int]:
 
 
 def has_all(scenario, topic: str, producer, consumer) -> bool:
-    """The ends are asked for again and again: a broker may know of them later
-    than of its last message."""
+    """Ends are queried repeatedly: a restarted broker may learn of them later than of its last
+    message."""
     seen = by_place(consumer.reported)
     return by_place(producer.reported).keys() <= seen.keys() and len(seen) >= sum(
         ends_of(scenario, topic).values()
@@ -167,7 +167,7 @@ def has_all(scenario, topic: str, producer, consumer) -> bool:
 
 
 def wait_until_sending(broker, clients, producer) -> None:
-    """Come back when a message is acknowledged again."""
+    """Return when a send is acknowledged again."""
     before = len(producer.reported)
     polls = 0
 

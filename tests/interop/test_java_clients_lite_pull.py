@@ -143,7 +143,8 @@ def test_java_lite_consumer_reads_a_queue_in_order_across_many_pulls(scenario):
 
 
 def test_offset_reset_moves_a_java_lite_consumer_or_is_refused(scenario, java_broker):
-    """It ignores what brokers tell members; those of RocketMQ 5 answer its next pull with it."""
+    """The consumer ignores notices of brokers; RocketMQ 5 answers its next pull with the new
+    offset."""
     topic = scenario.topic()
     sent = [*numbered(10)]
     scenario.producer().send(topic, *sent)

@@ -18,7 +18,7 @@ INVISIBLE_MS_MIN = 10_000
 
 @pytest.fixture
 def pops(scenario, java_broker):
-    """Return a function that starts consumers of a topic, which pop."""
+    """Return a function that starts consumers of a topic whose group pops."""
     if java_broker.version.startswith("4."):
         pytest.skip("RocketMQ 4.9 cannot pop")
     admin = MqAdmin(scenario.clients, java_broker.version)

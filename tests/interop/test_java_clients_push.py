@@ -158,11 +158,8 @@ def test_message_failing_for_good_in_java_becomes_a_dead_letter(scenario):
 
 
 def with_retries(scenario, topic: str) -> None:
-    """Have the group known, and with it the topic by which its failures come back.
-
-    A client asks for that one when it starts, before it has told the broker of the group, and then
-    only every half minute.
-    """
+    """Create the group, and its retry topic. A client asks for the retry topic at its start, before
+    the broker knows the group, and then only every half minute."""
     retry = f"%RETRY%{scenario.group}"
     first = scenario.push(topic=topic)
     wait_until(f"a route to {retry}", lambda: scenario.ask("queues", topic=retry))
@@ -170,7 +167,7 @@ def with_retries(scenario, topic: str) -> None:
 
 
 def dead_letters(scenario, count: int) -> list[dict]:
-    """The messages that have failed for good, found as an operator finds them: by their offsets."""
+    """Return the group's dead letters, found by offset as an operator finds them."""
     topic = f"%DLQ%{scenario.group}"
     wait_until(f"a route to {topic}", lambda: scenario.ask("queues", topic=topic))
     scenario.wait_for_max_offset(topic, count)

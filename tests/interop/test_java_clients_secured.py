@@ -62,7 +62,7 @@ def broker(secured, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def java(secured, broker, tmp_path_factory):
-    """A JVM whose own requests the operator signs."""
+    """Start a JVM whose own requests the operator signs."""
     home = tmp_path_factory.mktemp("clients")
     options = (
         *tls_options(home),
@@ -86,7 +86,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def start(java):
-    """Start a client that signs with a key; it is stopped after the test."""
+    """Return a function that starts a client with a key, and stops it after the test."""
     started = []
 
     def start(kind, key, group, **options):
@@ -101,7 +101,7 @@ def start(java):
 
 @pytest.fixture
 def topic(request):
-    """A topic and a group for each test, which the lists name."""
+    """Return the names of a topic and a group of this test, which the access lists contain."""
     return TOPICS[_place(request)]
 
 
@@ -176,7 +176,7 @@ def test_java_operator_looks_at_messages_and_offsets(secured, java, start, topic
 
 
 def told_by(ask):
-    """Return code and text of the error of a client that is refused."""
+    """Return code and text of the error of a refused client."""
     with pytest.raises(JavaError) as refused:
         ask()
     return refused.value.code, str(refused.value)
@@ -188,7 +188,8 @@ def told_of_sending(start, key, topic):
 
 
 def is_without_route(secured, key):
-    """Return whether even the route is refused: RocketMQ's name servers ask for no key, ours do."""
+    """Return whether the route itself is refused: our name server requires a key, RocketMQ's do
+    not."""
     return secured.kind == "rocketpoll" and key in (NO_KEY, NOBODY, WRONG)
 
 

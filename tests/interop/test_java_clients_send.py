@@ -57,7 +57,7 @@ def test_all_message_fields_of_a_java_producer_arrive(scenario):
 
 
 def users_own(message) -> dict[str, str]:
-    """The properties of a message without those that RocketMQ's clients and brokers add to all."""
+    """Return a message's properties without those that RocketMQ's clients and brokers add."""
     return {
         name: text for name, text in message["properties"].items() if name not in ADDED_PROPERTIES
     }

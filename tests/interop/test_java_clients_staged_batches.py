@@ -39,7 +39,7 @@ FATES = ("committed", "committed", "committed", "aborted", "unfinished", "beside
 
 
 class Story:
-    """What was staged, and what became of it."""
+    """The staged batches, and the outcome of each."""
 
     def __init__(self, scenario, api, topics, seed):
         self._sink = RemoteSink(api, scenario.address, scenario.name)
@@ -50,7 +50,7 @@ class Story:
         self.batches = []
 
     def tell(self, batch_id, fate):
-        """Stage a batch, and commit it or not; somebody else sends meanwhile."""
+        """Stage a batch, and commit it or not, while another producer sends."""
         chunks, attempt = self._stage(batch_id, "a")
         if fate == "aborted":
             self._sink.abort(batch_id, attempt.attempt)
@@ -69,7 +69,7 @@ class Story:
             self.visible[topic].update(bodies)
 
     def _stage(self, batch_id, attempt, word="row"):
-        """Some rows for some queues of each topic."""
+        """Stage rows for some queues of each topic."""
         is_large = batch_id == LARGE
         chunks = [
             (topic, queue_id, [f"{word} {batch_id} {queue_id} {row}" for row in range(rows)])
@@ -161,7 +161,7 @@ def test_consumers_pass_over_the_places_of_rows_that_were_rolled_back(
 
 
 def wait_for(consumer, bodies):
-    """Come back when a consumer has had as many messages, or more, as there are."""
+    """Return when a consumer has received at least this number of messages."""
 
     def has_all():
         consumer.look()
@@ -171,8 +171,8 @@ def wait_for(consumer, bodies):
 
 
 def look(scenario, consumers, topics, sights):
-    """Take what has come. Of each batch that is seen for the first time, by whomever and in
-    whatever topic, note where all queues end then."""
+    """Record what has arrived. When a row of a batch is first seen, record the ends of all
+    queues."""
     seen = set()
     for _, consumer in consumers:
         seen.update(batch_of(each["body"]) for each in consumer.look())
@@ -185,13 +185,13 @@ def look(scenario, consumers, topics, sights):
 
 
 def batch_of(body):
-    """The number of a row's batch, or None."""
+    """Return the number of a row's batch, or None."""
     word, number, *_ = body.split()
     return None if word == "message" else int(number)
 
 
 def check(consumer, topic, story):
-    """Each row once and none more, in the order of each queue, and never a part of a batch."""
+    """Check that each row arrived once, in the order of its queue, and with its whole batch."""
     assert Counter(consumer.bodies) == story.visible[topic]
     ends = {
         (batch_id, span.queue_id): span.queue_offset + span.count
@@ -212,7 +212,7 @@ def check(consumer, topic, story):
 
 
 def check_sights(sights, batches):
-    """When a row of a batch had been seen in one queue, all others had their rows, too."""
+    """Check that all rows of a batch were visible when the first one was seen."""
     assert len(sights) > 1
     for batch_id, spans in batches:
         for span in spans if batch_id in sights else ():

@@ -57,7 +57,7 @@ def broker(request, tmp_path_factory):
 
 @pytest.fixture
 def clients_with(broker, tmp_path):
-    """Starts a JVM with options."""
+    """Return a function that starts a JVM with options."""
     made = []
 
     def clients_with(*options):

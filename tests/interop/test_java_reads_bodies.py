@@ -218,7 +218,7 @@ def test_java_reads_every_character_and_every_digit(java):
 
 @dataclasses.dataclass(frozen=True)
 class Filler:
-    """Fills body classes with so many elements in each collection and map.
+    """Fills body classes; collections and maps get a given number of elements.
 
     Values depend on the field's name and on the places of the elements around it. Of two elements
     the second comes later in every order, so that Java's dump, which sorts what it holds as sets,
@@ -247,7 +247,7 @@ class Filler:
         return scalar(hint, name, place)
 
     def member(self, field: dataclasses.Field[Any], hints: dict[str, Any], place: int) -> Any:
-        """A value that is not the default."""
+        """Return a value that is not the default."""
         hint = hints[field.name]
         if bool in (hint, *get_args(hint)):
             return field.default is not True
@@ -273,7 +273,7 @@ def scalar(hint: Any, name: str, place: int) -> Any:
 
 
 def as_dumped(value: Any, hint: Any, version: str) -> Any:
-    """A body in the form of the vectors' neutral dump, as far as a version of Java knows it."""
+    """Return a body in the form of the vectors, as far as a version of Java has its members."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
         (hint,) = (argument for argument in arguments if argument is not NoneType)
@@ -322,5 +322,5 @@ def without_what_is_not_ours(dump: Any) -> Any:
 
 
 def number_of(name: str) -> int:
-    """A number of five digits that belongs to a name."""
+    """Return a number of five digits that depends on a name."""
     return zlib.crc32(name.encode()) % 90_000 + 10_000

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.interop
 
 
 def javas_codecs(code: int) -> tuple[SerializeType, ...]:
-    """Java's codecs for a code; the binary one has 16 bits for it."""
+    """Return Java's header codecs for a code; the binary one has 16 bits for it."""
     is_short = code <= 0x7FFF
     return (SerializeType.JSON, SerializeType.ROCKETMQ) if is_short else (SerializeType.JSON,)
 
@@ -124,7 +124,7 @@ UNKNOWN_LANGUAGES = {"4.9.7": {LanguageCode.NODE_JS}, "5.5.0": set()}
 
 
 class Sent(NamedTuple):
-    """A command with a header, the class that Java reads that as, and what it should find there."""
+    """A command with a header, the class with which Java reads it, and the expected values."""
 
     command: RemotingCommand
     java_class: str | None
@@ -195,7 +195,7 @@ def test_java_reads_every_command(java):
 
 
 def as_read(command: RemotingCommand) -> dict[str, Any]:
-    """The command in the form of the vectors; empty and absent are one."""
+    """Return the command in the form of the vectors, where empty and absent are equal."""
     return {
         "code": command.code,
         "serializeType": command.serialize_type.name,
@@ -210,8 +210,7 @@ def as_read(command: RemotingCommand) -> dict[str, Any]:
 
 
 def all_headers(version: str) -> dict[str, Sent]:
-    """Each header of the table with all its fields and with only those that it must have,
-    in both codecs."""
+    """Return each header with all fields, and with the required ones only, in both codecs."""
     class_of = header_classes(version)
     sent = {}
     for (code, is_answer), codec in codecs().items():
@@ -234,7 +233,7 @@ def all_headers(version: str) -> dict[str, Sent]:
 
 
 def codecs() -> dict[tuple[RequestCode, bool], HeaderCodec[Any]]:
-    """Every header codec by its code, and whether it is the answer's."""
+    """Return the header codecs by code, for requests and for responses."""
     return {
         (RequestCode(code), is_answer): codec
         for code, exchange in HEADERS.items()
@@ -244,7 +243,7 @@ def codecs() -> dict[tuple[RequestCode, bool], HeaderCodec[Any]]:
 
 
 def header_classes(version: str) -> dict[tuple[int, bool], str]:
-    """The simple names of Java's header classes, for the same."""
+    """Return the simple names of Java's header classes."""
     return BEYOND_THE_VECTORS[version] | {
         (frame["requestCode"], frame["kind"] == "response"): frame["headerClass"]
         for frame in java_vectors.load(version, "frames")
@@ -253,13 +252,13 @@ def header_classes(version: str) -> dict[tuple[int, bool], str]:
 
 
 def filled(header_type: Any) -> Any:
-    """A header with a value in every field, none of them a default, 0 or false."""
+    """Return a header in which no field has a default value, 0 or False."""
     hints = fields_of(header_type).items()
     return header_type(**{name: header_value(name, hint) for name, (_, hint) in hints})
 
 
 def least(header_type: Any) -> Any:
-    """A header with values only where there must be some."""
+    """Return a header with the required fields only."""
     names = [name for name in header_type._fields if name not in header_type._field_defaults]
     return header_type(**{name: getattr(filled(header_type), name) for name in names})
 
@@ -280,7 +279,7 @@ def header_value(name: str, hint: Any) -> Any:
 
 
 def known_fields(fields: dict[str, Any], java_class: str | None, version: str) -> dict[str, Any]:
-    """What Java should see of these fields."""
+    """Return the values of these fields that Java should read."""
     unknown = UNKNOWN_FIELDS[version].get(java_class, set())
     known = {key: value for key, value in fields.items() if key not in unknown}
     return DEFAULTS[version].get(java_class, {}) | present(known)
@@ -292,11 +291,10 @@ def without_absent_fields(answer: Any) -> Any:
 
 
 def present(fields: dict[str, Any]) -> dict[str, Any]:
-    """Those that are set: in Java's classes the others are null,
-    or false or 0 where they are primitive."""
+    """Return the fields that are set: in Java's classes the others are null, False or 0."""
     return {key: value for key, value in fields.items() if value}
 
 
 def number_of(name: str) -> int:
-    """A number of five digits that belongs to a name."""
+    """Return a number of five digits that depends on a name."""
     return zlib.crc32(name.encode()) % 90_000 + 10_000

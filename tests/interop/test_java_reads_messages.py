@@ -81,7 +81,7 @@ def test_java_sees_nothing_of_the_checksums_of_our_records(java):
 
 
 def odd_messages() -> dict[str, StoredMessage]:
-    """Messages whose properties mean something else to RocketMQ, or are none."""
+    """Return messages with properties that RocketMQ interprets, and with invalid ones."""
     texts = [
         "",
         "__CRC32#\x010123456789",
@@ -96,7 +96,7 @@ def odd_messages() -> dict[str, StoredMessage]:
 
 
 def stored_messages(version: str) -> dict[str, StoredMessage]:
-    """All kinds of messages."""
+    """Return all kinds of messages."""
     several = {KEYS: "k1 k2", TAGS: "TagA"}
     messages = {
         "nothing but a topic": StoredMessage("T", b""),
@@ -198,7 +198,7 @@ def with_hosts(born: str, store: str, sys_flag: int) -> StoredMessage:
 
 
 def compressed(message: StoredMessage, compression: MessageSysFlag) -> StoredMessage:
-    """The message with its body as a producer would have compressed it; without a type, by ZLIB."""
+    """Return the message with a compressed body; without a type, by ZLIB."""
     return dataclasses.replace(
         message,
         body=compress_body(message.body, compression or MessageSysFlag.COMPRESSION_ZLIB),
@@ -207,7 +207,7 @@ def compressed(message: StoredMessage, compression: MessageSysFlag) -> StoredMes
 
 
 def as_fields(message: StoredMessage) -> dict[str, Any]:
-    """The message in the form of the vectors."""
+    """Return the message in the form of the vectors."""
     fields = {
         "totalSize": len(encode_record(message)),
         "magic": message.magic,
@@ -245,7 +245,7 @@ def without_texts_of_hosts(read: dict[str, Any]) -> dict[str, Any]:
 
 
 def chunk_records(messages: list[StoredMessage]) -> list[bytes]:
-    """The records that the chunk encoder writes for these messages."""
+    """Return the records that the chunk encoder writes for these messages."""
     rest = [
         [item for item in each.properties.items() if item[0] not in (KEYS, TAGS)]
         for each in messages
@@ -350,7 +350,7 @@ def test_java_reads_batches(java):
 
 
 def as_batched(message: BatchedMessage) -> dict[str, Any]:
-    """The message in the form of the vectors."""
+    """Return the message in the form of the vectors."""
     return {
         "flag": message.flag,
         "body": message.body.hex(),

@@ -41,7 +41,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 
 def beneath_zlib(kind: str, vector: dict[str, Any]) -> dict[str, Any]:
-    """What a vector says, whatever zlib made of it."""
+    """Return a vector's content, decompressed, because releases of zlib compress differently."""
     if kind == "compressed":
         if vector["type"] != "ZLIB":
             return vector

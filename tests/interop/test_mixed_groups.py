@@ -29,7 +29,7 @@ COMPRESSED = MessageSysFlag.COMPRESSED.value
 
 @pytest.fixture
 def ours(java_broker):
-    """Our clients of the same broker."""
+    """Return our clients of the same broker."""
     cluster = Cluster(java_broker.name_server, java_broker.address, NAME)
     yield Clients(cluster)
     cluster.close()
@@ -202,7 +202,7 @@ def test_same_sharding_key_selects_the_same_queue_in_java_and_python(scenario, o
 
 
 def shared(topic, mine, java):
-    """The queues of each, if together they have each of the four once."""
+    """Return the queues of each client, if both together own each of the four once."""
     of_mine = sorted(queue.queue_id for queue in mine.assignment() if queue.topic == topic)
     more = {"topic": topic} if java.kind == "push" else {}
     of_java = java.ask("assigned", **more)

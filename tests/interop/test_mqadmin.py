@@ -36,7 +36,7 @@ def mqadmin(java_broker, java_clients) -> MqAdmin:
 
 @pytest.fixture(scope="module", autouse=True)
 def rewound(java_broker, java_clients):
-    """A consumer that is told to begin again while it runs. It takes ten seconds to do so."""
+    """Return a running consumer whose group was reset to the start, which takes ten seconds."""
     scenario = Scenario(java_clients, java_broker.address, "rewound")
     topic = scenario.topic(queues=2)
     scenario.producer().send(topic, *numbered(6))
@@ -53,7 +53,7 @@ def rewound(java_broker, java_clients):
 
 @pytest.fixture
 def half_consumed(scenario):
-    """A topic of two queues with seven messages each, of which a group has consumed five."""
+    """Return a topic of two queues with seven messages each, of which a group has consumed five."""
     topic = scenario.topic(queues=2)
     producer = scenario.producer()
     producer.send(topic, *numbered(10))

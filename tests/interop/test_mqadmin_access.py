@@ -54,7 +54,7 @@ def broker(secured, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clients_of(secured, broker, tmp_path_factory):
-    """JVMs whose mqadmin finds a key in its tools.yml."""
+    """Return JVMs whose mqadmin finds a key in its tools.yml."""
     made = {}
 
     def clients_of(key):
@@ -97,7 +97,8 @@ def test_mqadmin_creates_changes_lists_and_deletes_users(with_users, mqadmin, br
     at = ("-b", broker.address)
 
     def user(name):
-        """All that is shown of a user but the password, which ours does not tell."""
+        """Return what is displayed of a user, except the password, which our broker does not
+        return."""
         name, _, *others = row(mqadmin.run("getUser", *at, "-u", name), name)
         return [name, *others]
 

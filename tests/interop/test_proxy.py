@@ -22,7 +22,7 @@ from rocketpoll import read_table
 
 @pytest.fixture(scope="module")
 def addresses(tmp_path_factory):
-    """The proxy, which is the clients' name server, and the broker behind it."""
+    """Run the proxy, which is the clients' name server, and the broker behind it."""
     with running(f"{PROXY}5.5.0", tmp_path_factory.mktemp("proxy")) as found:
         yield found
 

@@ -16,7 +16,7 @@ NAME = "broker-of-python"
 
 
 def registered(rocketmq, **settings):
-    """A broker of ours that registers at a real name server."""
+    """Run a broker of ours that registers at a real name server."""
     return EmbeddedBroker(
         namesrvAddr=rocketmq.address, brokerName=NAME, brokerClusterName=CLUSTER, **settings
     )

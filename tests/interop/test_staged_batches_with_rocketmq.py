@@ -33,14 +33,14 @@ def place(rocketmq, tmp_path) -> Place:
 
 
 class Life:
-    """What is sent to a store and staged in it, and what there is to see."""
+    """The messages sent to a store and staged in it, and those that must be visible."""
 
     def __init__(self):
         self.sent = 0
         self.visible = Counter()
 
     def rows_of(self, batch_id, word="row"):
-        """Chunks of a batch, two for each queue."""
+        """Return chunks of a batch, two for each queue."""
         return [
             (*queue, [f"{word} {batch_id} {queue} {part} {row}" for row in range(ROWS)])
             for part in range(2)
@@ -59,7 +59,7 @@ class Life:
             self.visible.update(bodies)
 
     def send(self, store):
-        """Somebody else's message for each queue."""
+        """Send another producer's message to each queue."""
         for queue in QUEUES:
             self.sent += 1
             body = f"other {self.sent}"
@@ -68,7 +68,7 @@ class Life:
             self.visible[body] += 1
 
     def tell(self, store):
-        """Batches of every kind, and messages of others around them."""
+        """Stage and commit batches of every kind, among other messages."""
         sink = Sink(store)
         self.send(store)
         attempt = self.stage(store, COMMITTED)
@@ -89,7 +89,7 @@ class Life:
 
 
 def a_topic_that_closes():
-    """Takes the first chunks of a batch, and refuses the others."""
+    """Return a topic that accepts the first chunks of a batch, and refuses the others."""
     asked = []
 
     def admit(topic):
@@ -109,7 +109,7 @@ def bodies_in(queues):
 
 
 def check_served(place, life, ours):
-    """Java gives each row that counts, once. It takes one more message."""
+    """Check that Java gets each committed row once; send one more message."""
     with place.java_broker() as broker:
         theirs = java_queues(broker, QUEUES)
         assert bodies_in(theirs) == life.visible
@@ -150,7 +150,7 @@ def test_java_serves_committed_batches_once_and_no_others(place):
 
 
 def test_our_readers_see_no_data_loss_in_a_directory_served_by_rocketmq(place):
-    """RocketMQ lists the blank entries of a gap as they are, also in front of a queue."""
+    """RocketMQ returns the blank entries of a gap as they are, also at the start of a queue."""
     life = Life()
     store = place.our_store()
     sink, attempt = Sink(store), life.stage(store, COMMITTED)
@@ -196,7 +196,7 @@ def check_tables(place, life):
 
 @pytest.fixture
 def killed(place, tmp_path):
-    """A directory as a kill in the middle of a copy leaves it, and what is to be seen there."""
+    """Return a directory as left by a kill during a copy, and the messages that must be visible."""
     life = Life()
     store = place.our_store()
     attempt = life.tell(store)
@@ -235,7 +235,7 @@ def test_java_serves_no_row_of_a_copy_that_a_kill_has_ended_once_our_broker_was_
 
 
 def go_on(place, life, attempt):
-    """Our store is back, and the sink commits again what is staged."""
+    """Open our store again, and commit the staged batches."""
     store = place.our_store()
     assert store.state().holes == ()
     assert bodies_in(all_queues(store, QUEUES)) == life.visible
@@ -247,7 +247,7 @@ def go_on(place, life, attempt):
 
 
 def test_batch_copy_killed_halfway_is_visible_in_java_and_rolled_back_by_our_broker(place, killed):
-    """The bound of ADR 37: only our broker knows that the batch does not count."""
+    """The limit of ADR 37: only our broker knows that the batch is not committed."""
     life, attempt = killed
     of_batch = Counter(body for *_, bodies in life.rows_of(UNFINISHED) for body in bodies)
     with place.java_broker() as broker:

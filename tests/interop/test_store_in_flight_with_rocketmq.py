@@ -133,7 +133,7 @@ class Sides:
         return admin.instance.api.query_consumer_offset(self._address, WORKERS, queue)
 
     def leave_in_flight(self, kind, name_server):
-        """Send, receive and fail as a broker of this kind can, and end before anything is due."""
+        """Send, receive and fail as this kind of broker allows, and stop before anything is due."""
         with self.producer(name_server) as producer, Admin(name_server) as admin:
             for body, state in (("committed", COMMIT), ("rolled back", ROLLBACK)):
                 producer.send_in_transaction(
@@ -177,7 +177,7 @@ class Sides:
         return Counter(body.as_py().decode() for body in table["body"])
 
     def take_all(self, name_server, *, late, pops):
-        """Receive until all of this has arrived, and no more."""
+        """Receive until all of this has arrived, and nothing else."""
         self.is_over = True
         with (
             self.producer(name_server),

@@ -177,7 +177,7 @@ def test_java_store_with_other_file_sizes_is_refused_unchanged(place, sizes):
 @pytest.mark.wide
 @pytest.mark.parametrize("what", ["files of the log", "files of queues"])
 def test_java_refuses_ours_in_files_of_another_size_and_they_stay_as_they_are(place, what):
-    """Files of an index Java makes as long as it wants them."""
+    """Java chooses the size of index files itself."""
     clock = SteppingClock(now_ms() - 300_000)
     store = place.our_store(clock)
     put_all_kinds(store, clock, place.host, Random(1))
@@ -229,7 +229,8 @@ def test_light_queues_are_whole_when_rocketmq_is_back(place):
 
 
 def without_late(queues: Queues) -> Queues:
-    """All but the queue to which Java delivers what was delayed, once more after each crash."""
+    """Return all queues but the one of delayed messages, which Java delivers again after a
+    crash."""
     return {queue: held for queue, held in queues.items() if queue[0] != "Late"}
 
 
@@ -238,8 +239,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def written_bytes(directory: Path) -> dict[str, bytes]:
-    """All files up to their last byte that is not zero;
-    Java makes the next file before it is needed."""
+    """Return all files up to their last non-zero byte; Java preallocates the next file."""
     contents = {
         str(path.relative_to(directory)): path.read_bytes().rstrip(b"\0")
         for path in sorted(directory.rglob("*"))
@@ -263,8 +263,7 @@ class SteppingClock:
 
 
 def put_all_kinds(store: MessageStore, clock: SteppingClock, host: Host, dice: Random) -> None:
-    """Messages one at a time, in batches and in chunks, plain and compressed,
-    delayed and committed."""
+    """Put messages singly, in batches and in chunks: plain, compressed, delayed and committed."""
     unique_keys = unique_ids(clock.now_ms)
 
     def a_message(topic: str, queue_id: int, **more: Any) -> StoredMessage:
@@ -340,13 +339,13 @@ def put_all_kinds(store: MessageStore, clock: SteppingClock, host: Host, dice: R
 
 
 def some_keys(dice: Random) -> str | None:
-    """No key, one of its own, or two of which others have one, too."""
+    """Return no key, a unique one, or two keys, one of which other messages share."""
     own = f"k{dice.randrange(1 << 30)}"
     return dice.choice([None, own, f"{own} shared{dice.randrange(20)}"])
 
 
 def unique_ids(now_ms: int) -> Iterator[str]:
-    """Ids as Java's producers make them: Java reads the time of sending out of them."""
+    """Yield ids as Java's producers make them, with the time of sending in them."""
     now = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone()
     month = datetime(now.year, now.month, 1).astimezone()
     month_ms = now_ms - int(month.timestamp() * 1000)
@@ -363,8 +362,8 @@ def stored(result: PutMessageResult) -> PutMessageResult:
 
 
 def send_all_kinds(broker: Broker, dice: Random) -> list[dict[str, Any]]:
-    """The same, as far as a producer can; what was sent,
-    with where the broker says that it put it."""
+    """Send the same kinds through a producer; return what was sent, with the acknowledged
+    positions."""
     sent = []
 
     def send(topic: str, queue_id: int, messages: list[dict[str, Any]]) -> None:
@@ -413,13 +412,13 @@ def send_all_kinds(broker: Broker, dice: Random) -> list[dict[str, Any]]:
 
 
 def to_send(body: bytes, **fields: Any) -> dict[str, Any]:
-    """What the Java client makes a message of."""
+    """Return the description of a message for the Java client."""
     empty = {"keys": None, "tags": None, "flag": 0, "delayLevel": 0, "properties": {}}
     return {"body": body.hex(), **empty, **fields}
 
 
 def check_sent(theirs: Queues, sent: list[dict[str, Any]]) -> None:
-    """Java's own answers, so that what is compared with ours later is known to be what was sent."""
+    """Check the acknowledgements that Java got."""
     for each in sent:
         found = theirs[each["topic"], each["queueId"]]["messages"][each["queueOffset"]]
         for name in (
@@ -442,7 +441,7 @@ def check_sent(theirs: Queues, sent: list[dict[str, Any]]) -> None:
 
 
 def check_java_finds(broker: Broker, queues: Queues, version: str) -> None:
-    """Each message by its two ids, its keys and its time."""
+    """Check that Java finds each message by its two ids, its keys and its time."""
     by_key = messages_by_key(queues)
     for each in every_message(queues):
         topic, unique_key = each["topic"], each["messageId"]
@@ -458,7 +457,7 @@ def check_java_finds(broker: Broker, queues: Queues, version: str) -> None:
 
 
 def check_our_store_finds(store: MessageStore, queues: Queues) -> None:
-    """The same by our own door."""
+    """Check that our store finds the same."""
 
     def found_by(topic: str, key: str) -> list[dict[str, Any]]:
         records = store.query_message(topic, key, 64, 0, FOR_EVER)
@@ -494,11 +493,8 @@ def in_order(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def offsets_by_time(held: Mapping[str, Any], *, exactly: bool = False) -> Iterator[tuple[int, int]]:
-    """Times, and the first offset of a queue that was stored then or later.
-
-    Exactly: only times that one message alone was stored at. For others, 4.9 answers with the
-    nearest offset, or any of several.
-    """
+    """Yield times, and the first offset of a queue that was stored then or later. Only times of a
+    single message are used: for others, 4.9 answers with the nearest offset, or any of several."""
     offsets: dict[int, list[int]] = {}
     for each in held["messages"]:
         offsets.setdefault(each["storeTimestamp"], []).append(each["queueOffset"])

@@ -37,7 +37,7 @@ def room_of(name):
 
 
 def strategy_of(case):
-    """Ours, by the same words as Java's program."""
+    """Return our strategy for a case of Java's program."""
     return {
         "AVG": AllocateMessageQueueAveragely,
         "AVG_BY_CIRCLE": AllocateMessageQueueAveragelyByCircle,
@@ -53,7 +53,7 @@ def strategy_of(case):
 
 
 def case_of(strategy, dice):
-    """A group and a topic. Nearby needs a room in every name; the others take whatever comes."""
+    """Return a random group and topic. Nearby needs a machine room in every name."""
     needs_rooms = strategy == "MACHINE_ROOM_NEARBY"
     forms = (
         ("{}@{}",) if needs_rooms else ("{}@{}", "{}@{}", "{}{}", "{}@{}@", "{}@", "@{}", "{}@{}@x")

@@ -22,7 +22,7 @@ def place(rocketmq, tmp_path) -> Place:
 
 
 def our_broker(place, clock):
-    """Start ours on the directory, at the time of the clock."""
+    """Start our broker on the directory, at the clock's time."""
     names = ("mapped_file_size_consume_queue", "max_hash_slot_num", "max_index_num")
     settings = {name: getattr(place.config, name) for name in names}
     return TimerBroker(place.root.parent, clock=clock, log_file_bytes=TIMER_LOG_BYTES, **settings)

@@ -46,7 +46,8 @@ SET_UP = {
     ids=" ".join,
 )
 def rocketmq(request, tmp_path_factory):
-    """Its mode, the settings of clients that it takes, and where name server and broker are."""
+    """Return the TLS mode, the settings of accepted clients, and the addresses of name server and
+    broker."""
     version, mode = request.param
     directory = tmp_path_factory.mktemp("tls")
     options = []

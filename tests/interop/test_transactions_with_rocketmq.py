@@ -41,7 +41,7 @@ def place(rocketmq, tmp_path) -> Place:
 
 
 class Brokers:
-    """Either broker on the same directory, with a producer that knows how transactions end."""
+    """Either broker on the same directory, with a producer that answers checks."""
 
     def __init__(self, place, name):
         self.place = place
@@ -114,7 +114,8 @@ class Brokers:
         assert all(bodies[body] <= max(commits[body], 1) for body in bodies), (bodies, commits)
 
     def run_transactions(self, producer, name):
-        """Commit one, roll one back, and leave three open, of which one is immune for long."""
+        """Commit one, roll one back, and leave three open, one of which is immune to checks for
+        long."""
         for body, state in ((f"{name} commit", COMMIT), (f"{name} roll back", ROLLBACK)):
             result = producer.send_in_transaction(
                 Message(TOPIC, body.encode()), lambda _, state=state: state

@@ -73,7 +73,8 @@ def topic(clients):
 
 
 class Sender:
-    """Sends one message after the other in a thread, and keeps what was acknowledged, and where."""
+    """Sends one message after another in a thread; records the acknowledged ones and their
+    positions."""
 
     def __init__(self, producer, topic):
         self.acknowledged, self.errors = {}, []
@@ -95,7 +96,7 @@ class Sender:
                 self.acknowledged[body] = result.queue.broker_name
 
     def wait_for(self, what, condition):
-        """Wait until what was sent from now on is as it should be."""
+        """Wait until a condition holds for what is sent from now on."""
         before = len(self.acknowledged)
         wait_until(
             what, lambda: condition(list(self.acknowledged.values())[before:]), RETURNS_SECONDS_MAX
@@ -107,7 +108,7 @@ class Sender:
 
 
 def poll_for_ever(consumer, listener):
-    """Poll in a thread, as long as a consumer lasts, and have a listener called with what comes."""
+    """Poll in a thread until the consumer ends; call a listener with the messages."""
 
     def poll():
         with suppress(ClientShutDown):
@@ -118,7 +119,7 @@ def poll_for_ever(consumer, listener):
 
 
 class Groups:
-    """A group of each kind, that consume a topic: listeners, orderly listeners, polls."""
+    """Groups of each kind that consume a topic: with listeners, orderly listeners and polls."""
 
     KINDS = ("listens", "listens in order", "polls")
 
@@ -130,7 +131,7 @@ class Groups:
         """What each group has consumed, by all its members, as it came."""
 
     def join(self):
-        """One more member of each; they have their shares when this comes back."""
+        """Add a member to each group; return when they own their share of the queues."""
         for kind, group in self.names.items():
             if kind == "polls":
                 member = self._clients.lite(group, self.topic)
@@ -142,15 +143,15 @@ class Groups:
         wait_until("their shares", self._have_shares, SHARE_SECONDS_MAX)
 
     def leave(self):
-        """The oldest member of each leaves, in the time that the docs say."""
+        """Let the oldest member of each group leave, in the documented time."""
         for members in self.members.values():
             began = time.monotonic()
             members.pop(0).shutdown()
             assert time.monotonic() - began < SHUTDOWN_MS / 1000 + 1
 
     def _have_shares(self):
-        """Whether each group has shared out all queues; those of a broker that is gone are no
-        part of that where the name server has noticed."""
+        """Return whether each group has allocated all queues, except those of a broker known to be
+        down."""
         for members in self.members.values():
             shares = {_share(self.topic, each) for each in members}
             if shares not in ({QUEUES // len(members)}, {2 * QUEUES // len(members)}):
@@ -158,12 +159,12 @@ class Groups:
         return True
 
     def have_seen(self, bodies):
-        """Whether each group has consumed all of these."""
+        """Return whether each group has consumed all of these."""
         return all(bodies <= set(seen.bodies) for seen in self.seen.values())
 
     def check_order(self):
-        """Whoever had a message in order had all earlier ones of its queue behind them:
-        some may have come again."""
+        """Check that each member had all earlier messages of a queue before a later one; repeats
+        are allowed."""
         ends = {}
         for message in self.seen["listens in order"].messages:
             end = ends.get(message.queue, 0)
@@ -171,7 +172,7 @@ class Groups:
             ends[message.queue] = max(end, message.queue_offset + 1)
 
     def check_committed(self):
-        """All leave, and each group has come to the end of each queue, where it goes on."""
+        """Let all members leave, and check that each group's offset is at the end of each queue."""
         cluster = self._clients.cluster
         for kind in self.KINDS:
             for member in self.members[kind]:
@@ -218,7 +219,7 @@ def test_send_table_spreads_its_rows_over_two_brokers(clients, topic):
 def test_rows_on_both_count_once_though_the_broker_of_manifests_dies_before_a_commit(
     both, topic, monkeypatch
 ):
-    """Exactly once by manifests, without Spark: what its tasks and its driver do."""
+    """Exactly once by manifests, without Spark: the steps of its tasks and its driver."""
     if isinstance(both.pair, RocketPollPair):
         pytest.skip("the name server of our pair knows no topic of manifests")
     at = SimpleNamespace(address=both.name_server)
@@ -251,7 +252,7 @@ def test_broker_restart_loses_no_message_of_any_group(clients, topic, both, how)
 
 
 def test_broker_pause_loses_no_message_of_any_group(clients, topic, both):
-    """Its host takes connections and bytes all the while, and it does not take leave."""
+    """Its host accepts connections and bytes meanwhile, and no connection is closed."""
     errors = tell_of_one_that_goes(
         clients,
         topic,
@@ -268,8 +269,8 @@ def test_broker_host_outage_loses_no_message_of_any_group(clients_by_hosts, topi
 
 
 def tell_of_one_that_goes(clients, topic, goes, returns):
-    """The whole story of a broker that goes while all are at work, and returns;
-    the errors of sends."""
+    """Run the scenario of a broker that disappears and returns under load; return the errors of
+    sends."""
     groups = Groups(clients, topic)
     groups.join()
     groups.join()
@@ -299,7 +300,7 @@ def tell_of_one_that_goes(clients, topic, goes, returns):
 
 
 class Timed(Listener):
-    """Keeps how many seconds after its sending each message of the living broker has come."""
+    """Records the seconds from sending to arrival for each message of the live broker."""
 
     def __call__(self, messages, _):
         now = time.perf_counter()

@@ -27,7 +27,7 @@ SETTINGS = {"enableLmq": "true", "enableMultiDispatch": "true", "flushDiskType":
 
 
 def foreign_files(root):
-    """The files of these features, up to their last byte that is not zero."""
+    """Return the files of these features, up to their last non-zero byte."""
     places = ("compaction", "config/topicQueueMapping.json*", "consumequeue/%LMQ%*")
     return {
         str(file.relative_to(root)): file.read_bytes().rstrip(b"\0")

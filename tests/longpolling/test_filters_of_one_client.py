@@ -15,7 +15,7 @@ QUEUES = 8
 
 
 class SteppedHold(Hold):
-    """A hold service whose work is done one step at a time."""
+    """A hold service that does one step of work at a time."""
 
     def __init__(self):
         super().__init__(HoldLimits(holds_max=20_000, holds_per_connection_and_queue=HOLDS))
@@ -28,7 +28,7 @@ class SteppedHold(Hold):
             next(self.pending, None)
 
     def steps_until(self, is_done):
-        """Return how many steps it takes until something is true."""
+        """Return how many steps pass until a condition holds."""
         for count in range(10 * HOLDS):
             if is_done():
                 return count
@@ -36,7 +36,7 @@ class SteppedHold(Hold):
         raise AssertionError("it never came true")
 
     def hold_filtered(self, client, count=HOLDS, topic="evil"):
-        """Hold pulls with a filter each, which has to read the messages."""
+        """Hold pulls with different filters, which read the messages."""
         for number in range(count):
             wants = Codes(0, needs_messages=True)
             assert self.service.suspend_pull_request(

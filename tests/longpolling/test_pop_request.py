@@ -8,7 +8,7 @@ from rocketpoll.broker.longpolling.pop_request import PopWaiters, polling_key
 
 
 class Lines:
-    """Waiters of a hold service that only counts."""
+    """The waiting pops of a hold service that only counts."""
 
     def __init__(self):
         self.held = {}

@@ -168,7 +168,7 @@ def test_release_all_answers_every_held_pull():
 
 
 def test_pull_beyond_the_hold_limit_is_deferred_for_short_polling_time():
-    """An answer at once would bring it back at once."""
+    """If it were answered at once, the client would pull again at once."""
     hold = Hold(HoldLimits(holds_max=3))
     pulls = [a_pull() for _ in range(4)]
     for pull in pulls:
@@ -187,7 +187,7 @@ def test_pull_beyond_the_hold_limit_is_deferred_for_short_polling_time():
 
 
 def test_places_are_counted_in_bytes_where_clients_say_much():
-    """A newcomer with a short subscription gets its place from whoever waits with long ones."""
+    """A new client with a short subscription gets its place from a client that holds long ones."""
     hold = Hold(HoldLimits(holds_max=20))
     greedy, modest = Client(), Client()
     for queue_id in range(10):
@@ -228,7 +228,7 @@ def test_hold_limit_takes_places_from_the_client_with_most_held_pulls():
 
 
 class Bits:
-    """Does work bit by bit, when it is told to."""
+    """Does work in steps, when the test says so."""
 
     def __init__(self):
         self.all = []
@@ -237,7 +237,7 @@ class Bits:
         self.all.append(steps)
 
     def step(self, count=1):
-        """So many steps of what is to be done, or what there is of them."""
+        """Do at most this number of steps."""
         for _ in range(count):
             if self.all and next(self.all[0], self) is self:
                 self.all.pop(0)
@@ -348,8 +348,8 @@ def test_hold_table_is_empty_after_ten_thousand_queues():
 
 
 class HoldMachine(RuleBasedStateMachine):
-    """Against a plain list of who waits for what; the work is done at once,
-    or bit by bit and in between."""
+    """Compares the service with a list of held pulls; work is done at once, or in interleaved
+    steps."""
 
     pulls = Bundle("pulls")
 
@@ -368,14 +368,14 @@ class HoldMachine(RuleBasedStateMachine):
         self.hold.wake = self.answered.append
 
     def expect(self, leaving):
-        """These are answered, and nobody else, when all is done."""
+        """Check that these pulls are answered, and no others, when all work is done."""
         self.bits.finish()
         assert sorted(map(_name_of, self.answered)) == sorted(map(_name_of, leaving))
         self.answered.clear()
         self.waiting = [pull for pull in self.waiting if pull not in leaving]
 
     def puts_off(self, pull):
-        """Into the list of those put off; False if too many are."""
+        """Put a pull into the list of deferred ones; return False if too many are deferred."""
         if len(self.put_off) >= 8:
             return False
         self.put_off.append(
@@ -508,7 +508,7 @@ class HoldMachine(RuleBasedStateMachine):
 
 
 def _name_of(pull):
-    """Which one it is, also after it was put off."""
+    """Return the name of a pull, also after it was deferred."""
     return id(pull.header)
 
 

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.peers]
 
 
 class Shown(NamedTuple):
-    """What a scrape shows: the kind of each metric, and all samples."""
+    """The content of a scrape: the type of each metric, and all samples."""
 
     kinds: dict[str, str]
     samples: object
@@ -47,9 +47,8 @@ def text_at(port):
 
 @contextmanager
 def story(kind, directory, **settings):
-    """A broker that has taken messages of 'orders' and given them to 'online', 'offline', 'failing'
-    and 'popping', which has not acknowledged five of its six.
-    """
+    """Run a broker that has delivered messages of 'orders' to 'online', 'offline', 'failing' and
+    'popping', which has not acknowledged five of its six."""
     with running(kind, directory, **settings) as (name_server, address):
         cluster = Cluster(name_server, address, NAME)
         clients = Clients(cluster)
@@ -84,7 +83,7 @@ def story(kind, directory, **settings):
 
 @pytest.fixture(scope="module")
 def scrapes(tmp_path_factory):
-    """What RocketMQ shows, what our broker does, and what the exporter does of RocketMQ."""
+    """Return the scrapes of RocketMQ, of our broker, and of the exporter for RocketMQ."""
     port = free_port()
     prometheus = {
         "metricsExporterType": "PROM",
@@ -132,7 +131,8 @@ def test_metrics_equal_rocketmqs_after_the_same_events(scrapes, who):
 
 
 def test_popped_messages_in_flight_are_counted_as_rocketmq_counts_them(scrapes):
-    """The exporter shows those of our broker only: RocketMQ's report does not have them apart."""
+    """The exporter shows them for our broker only: RocketMQ's report does not contain them
+    separately."""
     name = "rocketmq_consumer_inflight_messages"
     of_group = {"consumer_group": "popping", "topic": "orders", "is_retry": "false"}
     in_flight = {who: each.samples(name, **of_group) for who, each in scrapes.items()}

@@ -21,7 +21,7 @@ START = 1_700_000_000_000
 
 
 class Looking:
-    """A broker's parts, and one who looks at its groups' lags."""
+    """A broker's parts, and a reader of its groups' lags."""
 
     def __init__(self, room):
         self.room = room
@@ -34,7 +34,7 @@ class Looking:
 
 @pytest.fixture
 def looking(tmp_path):
-    """The topic T with three messages, a second apart, in the first of its two queues."""
+    """Create topic T with three messages, one second apart, in the first of its two queues."""
     room = AdminRoom(tmp_path)
     room.create_topic("T", queue_nums=2)
     for number in range(3):
@@ -134,7 +134,7 @@ def test_lag_of_many_groups_costs_only_committed_queues(looking):
 
 
 def lag_queue_by_queue(room, group, topic, now_ms):
-    """The lag of a group as its definition has it, with no regard to what that costs."""
+    """Return a group's lag by its definition, whatever that costs."""
     known = room.offsets.queues(group, topic)
     messages, times = 0, []
     for queue_id in range(room.topics.get(topic).read_queue_nums):

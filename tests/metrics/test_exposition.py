@@ -74,7 +74,7 @@ def test_exposition_of_many_rows_takes_many_steps():
 
 
 class Line:
-    """Work that a test does, step by step."""
+    """Work that a test does step by step."""
 
     def __init__(self):
         self.works = []

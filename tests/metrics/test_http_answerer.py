@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("on_each_loop")
 
 
 class Answerer(MetricsHttpServer):
-    """Counts its clients: each has a descriptor, beside those of the port."""
+    """Counts its clients: each uses a descriptor, like the listener."""
 
     async def listen(self, address, port):
         found = await super().listen(address, port)
@@ -37,7 +37,7 @@ class Answerer(MetricsHttpServer):
 
 
 def tell(story):
-    """A story of an answerer with one path that answers at once and one that waits for the test."""
+    """Run a scenario with one path that answers at once, and one that waits for the test."""
 
     async def whole():
         kept = []

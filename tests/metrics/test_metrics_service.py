@@ -146,7 +146,7 @@ def test_failed_broker_start_releases_the_metrics_port(tmp_path):
 
 
 def test_broker_with_many_queues_serves_others_during_a_scrape(tmp_path):
-    """Each turn of the loop takes little, however many steps a scrape has."""
+    """Each turn of the loop is short, however many steps a scrape has."""
 
     async def story(broker):
         tables = broker.controller.tables

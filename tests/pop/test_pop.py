@@ -59,7 +59,8 @@ def test_batch_of_acknowledgements_covers_queues_and_retries(tmp_path):
 
 @pytest.mark.parametrize("others", [0, 300])
 def test_acknowledged_message_does_not_come_again_after_the_broker_stood_still(tmp_path, others):
-    """The timers of acknowledgements are late, and so is what they deliver to the revive topic."""
+    """Timers of acknowledgements are late, and so are the messages that they deliver to the revive
+    topic."""
 
     async def story(s):
         s.broker.make_topic("U")
@@ -157,7 +158,7 @@ def test_busy_queues_do_not_starve_the_others_of_a_large_topic(tmp_path):
 
 @pytest.mark.parametrize("order", [None, True])
 def test_message_that_was_popped_and_sent_on_has_the_receipt_of_its_own_pop(tmp_path, order):
-    """Clients make no receipt for a message that has one, and would acknowledge the first pop."""
+    """Clients keep the receipt of a message that has one, and would acknowledge the first pop."""
 
     async def story(s):
         s.broker.make_topic("U")
@@ -392,7 +393,7 @@ def test_reset_of_a_popping_group_takes_effect_with_the_next_pop(tmp_path):
 
 
 def test_offset_that_an_operator_sets_takes_effect_with_the_next_pop_in_order(tmp_path):
-    """So do mqadmin and `rocketpoll group reset` reset a group that no heartbeat keeps online."""
+    """mqadmin and `rocketpoll group reset` reset a group without online members in this way."""
 
     async def story(s):
         for text in "abcd":

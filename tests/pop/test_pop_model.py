@@ -1,4 +1,4 @@
-"""A model of popped messages against a broker that is stopped and killed at drawn moments.
+"""A model of popped messages against a broker that is stopped and killed at random moments.
 
 The model knows what was acknowledged, and until when each message is invisible. Whatever happens,
 no message is lost, and without a kill none is delivered while it is invisible or acknowledged.
@@ -24,7 +24,7 @@ SEEDS = spread(4, range(count("ROCKETPOLL_POPS", 10, wide=40)))
 
 
 class Model:
-    """What must and must not be delivered."""
+    """Knows which messages must be delivered, and which must not."""
 
     def __init__(self):
         self.sent = set()
@@ -44,7 +44,7 @@ class Model:
             self.held[each.text] = each
 
     def usable(self, now_ms):
-        """Receipts whose time is not over."""
+        """Return the receipts that have not expired."""
         return [
             each
             for text, each in self.held.items()
@@ -53,7 +53,7 @@ class Model:
 
 
 async def live(rng, model, story):
-    """Do drawn things with a broker."""
+    """Do random steps with a broker."""
     for _ in range(rng.randrange(5, STEPS)):
         now_ms = story.clock.now_ms
         usable = model.usable(now_ms)
@@ -87,7 +87,7 @@ async def live(rng, model, story):
 
 
 async def drain(model, story):
-    """Pop until nothing comes: all that was sent has to be acknowledged."""
+    """Pop until nothing is returned: all sent messages must be acknowledged."""
     for _ in range(40):
         found = await pop(story.client, invisible_time=20_000)
         model.deliver(found, story.clock.now_ms, 20_000)

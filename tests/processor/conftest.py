@@ -9,7 +9,7 @@ from support.brokers.processors import open_parts
 
 @pytest.fixture
 def room(tmp_path):
-    """An operator's view of a broker."""
+    """Return an operator's view of a broker."""
     room = AdminRoom(tmp_path)
     yield room
     room.shutdown()
@@ -17,7 +17,7 @@ def room(tmp_path):
 
 @pytest.fixture
 def parts(tmp_path):
-    """A broker's parts, with the topic T of four queues."""
+    """Return a broker's parts, with topic T of four queues."""
     opened = open_parts(tmp_path)
     opened.make_topic("T")
     yield opened

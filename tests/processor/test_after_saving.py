@@ -8,7 +8,7 @@ from rocketpoll.broker.state.tables.table import PendingChanges
 
 
 class Aside:
-    """Another thread, as far as a test needs one: work is done when it is told to."""
+    """A thread that runs its jobs when the test says so."""
 
     def __init__(self):
         self.waiting = []
@@ -23,7 +23,7 @@ class Aside:
 
 
 def asked(*, one_way=False):
-    """A change that is being saved: its connection, the thread that saves, and what happens."""
+    """Return a change that is being saved: its connection, the saving thread, and the events."""
     connection, aside, happened = FakeConnection(), Aside(), []
     request = connection.ask(RequestCode.CLEAN_UNUSED_TOPIC, one_way=one_way)
     success = request.respond(ResponseCode.SUCCESS)

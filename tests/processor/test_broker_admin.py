@@ -46,7 +46,7 @@ NEEDED_BY_EXPORT_CONFIGS = """
 
 
 def test_broker_config_has_all_keys_that_mqadmin_exportconfigs_needs(room):
-    """The command of 4.9.7 fails on the first that is missing."""
+    """The command of 4.9.7 fails if a key is missing."""
     answer = room.ask(RequestCode.GET_BROKER_CONFIG)
     found = dict(line.split("=", 1) for line in bytes(answer.body).decode().splitlines())
     assert set(NEEDED_BY_EXPORT_CONFIGS.split()) <= found.keys()

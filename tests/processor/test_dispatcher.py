@@ -80,7 +80,7 @@ def test_error_in_handler_is_answered_without_secrets(error, code, remark, caplo
 
 
 class Hindered:
-    """Requests 12, of which those for what is lacking are refused."""
+    """Serves request 12, and refuses some of its requests."""
 
     def __init__(self, number, way):
         self.now = 0.0
@@ -179,7 +179,7 @@ def test_oneway_request_gets_no_answer(result):
 
 
 def steps_to(result, count=3):
-    """A handler that needs so many."""
+    """Return steps of a handler that ends after this number of them."""
 
     def handle(connection, request):
         for _ in range(count):
@@ -238,7 +238,7 @@ def test_abandoned_handler_steps_are_closed():
 
 
 def refusals(*results, code=10, park=never_parked):
-    """The counted refusals, where a handler does one after the other."""
+    """Return the counts of refusals, by the handler's results in turn."""
     todo = iter(results)
 
     def one_after_another(connection, request):

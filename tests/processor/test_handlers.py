@@ -14,7 +14,7 @@ SOURCES = sorted(Path(inspect.getfile(processor)).parent.rglob("*.py"))
 
 
 def handled_codes() -> list[RequestCode]:
-    """What each ``@handles`` in the sources names, once for every time."""
+    """Return the codes of all ``@handles`` in the sources, with repetitions."""
     return [
         RequestCode[each.attr]
         for source in SOURCES

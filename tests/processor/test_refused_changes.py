@@ -28,8 +28,7 @@ from rocketpoll.broker.state.tables.kv_config import KVConfigSerializeWrapper
 
 
 class Aside:
-    """The thread that saves, one step at a time: a job,
-    and what its end says in the broker's own."""
+    """The saving thread, run by the test: a job, and then its callback in the broker's thread."""
 
     def __init__(self, room):
         self._room = room
@@ -42,7 +41,7 @@ class Aside:
         return not self._jobs and not self._ends
 
     def work(self, *refused):
-        """Do the next job, on a disk that has no room for these files."""
+        """Do the next job, on a disk that refuses these files."""
         if self._jobs:
             job, then = self._jobs.pop(0)
             self._room.disk.refuse(*refused)
@@ -66,7 +65,7 @@ class Aside:
 
 
 class Kind:
-    """One of the tables, asked and looked at as clients do."""
+    """One of the tables, as clients change and read it."""
 
     def __init__(self, file, names, put, delete, look, saved):
         self.file, self.names = file, names
@@ -154,7 +153,7 @@ KINDS = (
 
 
 class Clients:
-    """What was asked for of one table, what has come of it, and what must be there."""
+    """The changes requested of a table, their outcomes, and the expected content."""
 
     def __init__(self, room, kind):
         self._room, self._kind = room, kind
@@ -289,8 +288,7 @@ def test_table_matches_successful_changes_in_any_order_of_refusals(kind, steps):
 
 
 def test_failed_save_is_overwritten_before_the_answer(room, kind, monkeypatch):
-    """The new table has its name when the directory cannot be flushed:
-    a kill behind that would find it."""
+    """The renamed table must not survive, because a kill after the failed flush would load it."""
     clients = Clients(room, kind)
     name = kind.names[0]
     clients.ask(name, 2)
@@ -319,8 +317,8 @@ def test_rolled_back_change_does_not_revive_a_deleted_topic(room):
 
 @pytest.mark.parametrize("file", ["subscriptionGroup.json", "consumerOffset.json"])
 def test_offsets_on_disk_live_as_long_as_their_group(room, file):
-    """Whatever a deletion is refused: a kill behind it must not find a group that
-    passes over messages."""
+    """A kill after a refused deletion must not find a group without its offsets, which would skip
+    messages."""
     room.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=3))
     room.offsets.commit("G", "T", 0, 7)
     room.groups.save()
@@ -342,8 +340,8 @@ def test_offsets_on_disk_live_as_long_as_their_group(room, file):
 
 
 def test_members_find_a_group_as_it_is_until_its_deletion_is_decided(room):
-    """Else a pull would make it anew with defaults, and a refused deletion could
-    not bring it back."""
+    """Otherwise a pull would create it again with defaults, and a refused deletion could not
+    restore it."""
     before = SubscriptionGroupConfig(group_name="G", consume_enable=False, retry_max_times=3)
     room.groups.put(before)
     room.groups.save()

@@ -46,7 +46,7 @@ def test_header_of_decodes_by_the_requests_code():
 
 
 def test_long_json_body_must_be_strict_json():
-    """The other kind takes a hundred times as long to read."""
+    """Parsing the lenient kind takes a hundred times as long."""
     long = b'{"clientID":"%s",%s:1}'
     request = RemotingCommand(RequestCode.HEART_BEAT, body=long % (b"c" * 20_000, b'"0"'))
     assert len(body_of(request, HeartbeatData).client_id) == 20_000

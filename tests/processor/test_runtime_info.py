@@ -178,7 +178,8 @@ def test_runtime_info_shows_unflushed_bytes(room):
 def test_runtime_info_disk_ratios_are_computed_as_by_rocketmq(
     room, tmp_path, total, used, available, shown, ratio
 ):
-    """Of what is kept for the administrator, which is in the total alone, a broker has nothing."""
+    """Space reserved for the administrator, which only the total includes, is of no use to a
+    broker."""
     room.disk_usage = DiskUsage(total, used, available)
     found = figures(room)
     assert found["commitLogDirCapacity"] == shown

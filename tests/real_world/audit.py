@@ -1,7 +1,5 @@
-"""An audit: a client that looks at everything which a broker has, after each start.
-
-It knows of the world what acts know. What it finds it tells the ledger, which complains.
-"""
+"""An audit: a client that reads everything which a broker has, after each start. It reports what it
+finds to the ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ _ASK_AGAIN_SECONDS = 0.2
 
 
 class Audit:
-    """One look at everything, by a client of its own."""
+    """One audit, by a client of its own."""
 
     def __init__(self, world):
         self._world = world
@@ -28,7 +26,7 @@ class Audit:
         self._ends = {}
 
     async def look(self):
-        """Queues, offsets, names. If the broker dies meanwhile, this does not come to an end."""
+        """Check queues, offsets and names. If the broker dies meanwhile, the audit does not end."""
         for topic, queue_id in self._queues():
             await self._read(topic, queue_id)
         for key in self._world.offsets.known():
@@ -41,7 +39,7 @@ class Audit:
         self._player.leave()
 
     def _queues(self):
-        """All of which anything is known, or should be."""
+        """Return all queues that are known, or must exist."""
         groups = [f"G{number}" for number in range(GROUPS)]
         own = [(f"{prefix}{group}", 0) for group in groups for prefix in ("%RETRY%", "%DLQ%")]
         topics = dict.fromkeys(sent.topic for sent in self._ledger.sent.values())
@@ -49,7 +47,7 @@ class Audit:
         return dict.fromkeys([*self._ledger.queues, *sent_to, *own])
 
     async def _read(self, topic, queue_id):
-        """Read a queue from one end to the other."""
+        """Read a queue from its start to its end."""
         must = self._ledger.expected(topic, queue_id, 0)
         found, told, low = {}, None, 0
         while told is None or told.next_offset < told.max_offset:
@@ -65,8 +63,8 @@ class Audit:
             await self._pull(Asked(topic, queue_id, gap), {})
 
     async def _pull(self, asked, must):
-        """What a pull was told; None if there is no such topic and need not be,
-        or if the broker has died."""
+        """Return a pull's result; None if the topic does not exist and need not, or if the broker
+        has died."""
         told = await pull_once(self._player, asked, group="auditor")
         if told is None and must:
             await self._world.tasks.sleep(_ASK_AGAIN_SECONDS)
@@ -79,7 +77,7 @@ class Audit:
         return told
 
     async def _check_is_within(self, group, topic, queue_id):
-        """Nobody has committed more than there is."""
+        """Check that no committed offset is past the end of its queue."""
         code = RequestCode.QUERY_CONSUMER_OFFSET
         answer = await self._player.ask(code, consumerGroup=group, topic=topic, queueId=queue_id)
         if answer is not None and answer.code == 0 and (topic, queue_id) in self._ends:

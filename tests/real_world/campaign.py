@@ -63,8 +63,7 @@ _FAILURES = (
 
 @dataclass(frozen=True)
 class Life:
-    """One life of a broker: what goes wrong with its calls, how long it is at work,
-    and how it ends.
+    """One life of a broker: which calls fail, how long it runs, and how it ends.
 
     ``ending`` is "kill", "power" or "stop"; ``odds`` are those that something is left of names and
     of content that are not durable.
@@ -81,7 +80,7 @@ class Life:
 
 
 def drawn_life(dice, *rules):
-    """One life like no other, in which these rules hold as well."""
+    """Draw a random life, in which these rules hold."""
     rules = [*rules]
     work_seconds = dice.uniform(0.05, 0.8)
     ending = dice.choice(["kill", "power", "power", "power", "stop"])
@@ -104,10 +103,10 @@ def drawn_life(dice, *rules):
 
 
 class Campaign:
-    """Lives on one disk after the other, and ``findings``."""
+    """Runs lives on one disk after the other, and collects ``findings``."""
 
     def __init__(self, base, dice, acts=WORK, full_disks=0.25, **settings):
-        """``full_disks`` is the share of disks that are so full that the oldest messages go."""
+        """``full_disks`` is the share of disks so full that the oldest messages are deleted."""
         self._base = base
         self._dice = dice
         self._acts = acts
@@ -127,7 +126,7 @@ class Campaign:
         )
 
     def run(self, lives):
-        """Draw so many lives, and live them."""
+        """Draw this number of lives, and run them."""
         while lives > 0:
             count = min(lives, LIVES_PER_DISK)
             is_full = self._dice.random() < self._full_disks
@@ -136,7 +135,7 @@ class Campaign:
             lives -= count
 
     def live(self, lives, *, may_expire=False):
-        """Live these on one disk, and another one in the end, to which nothing happens."""
+        """Run these lives on one disk, and a last one without faults."""
         base = self._base / f"disk-{self._disks}"
         self._disks += 1
         world = World(

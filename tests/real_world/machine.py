@@ -47,17 +47,17 @@ class Machine:
         self.lives = 0
 
     def start(self, loop, settings, rules=(), seed=0):
-        """Start a broker whose calls go wrong as the rules say."""
+        """Start a broker whose calls fail according to the rules."""
         self.lives += 1
         return RecordedBroker(self, loop, self._base / f"life-{self.lives}", settings, rules, seed)
 
     def log_min_offset(self):
-        """Where the log begins: its files are named by that."""
+        """Return the first offset of the log, from its files' names."""
         log = self.disk / STORE / "commitlog"
         return min((int(path.name) for path in log.glob("*[0-9]")), default=0)
 
     def take_up(self, recording):
-        """Tell the model what a process has done that is dead now; how many calls these were."""
+        """Apply a dead process's calls to the model; return their number."""
         replay = Replay(self._model)
         for call in recording.new_calls():
             replay.take(*call)
@@ -67,7 +67,7 @@ class Machine:
         return replay.calls
 
     def lose_power(self, dice, odds_of_names, odds_of_content):
-        """Leave what may be left, with these odds that something is."""
+        """Apply a power loss: each unflushed change survives with these odds."""
         tree = self._model.draw(Choices(dice, odds_of_names), Choices(dice, odds_of_content))
         shutil.rmtree(self.disk)
         self.disk.mkdir()
@@ -125,14 +125,14 @@ class RecordedBroker:
             self.ended.keep()
 
     def kill(self):
-        """End it with SIGKILL, between two calls; what it has done is taken up."""
+        """Kill the process between two calls, and apply its calls to the model."""
         with self._recording.held():
             self._process.kill()
             self._process.wait(_PATIENCE_SECONDS)
         return self._close()
 
     def stop(self):
-        """End it in order."""
+        """Stop the process cleanly."""
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(_PATIENCE_SECONDS)
@@ -153,16 +153,16 @@ class RecordedBroker:
 
     @property
     def is_alive(self):
-        """Whether the process has not ended yet."""
+        """Return whether the process runs."""
         return self._process.poll() is None
 
     @property
     def was_killed(self):
-        """Whether SIGKILL has ended it; a rule that lets it die may do so while it stops."""
+        """Return whether SIGKILL ended the process; a rule may kill it while it stops."""
         return self._process.returncode == -signal.SIGKILL
 
     def fault(self, *, is_to_stop):
-        """What no broker should do, whatever happens to it; empty if it has not done that."""
+        """Return a description of what no broker may do, or an empty text."""
         has_died_as_it_may = self.was_killed and (self._may_die or not is_to_stop)
         logged = self._log_path.read_text(errors="replace")
         if not has_died_as_it_may and (self._process.returncode or not is_to_stop):

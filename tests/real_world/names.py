@@ -23,14 +23,15 @@ _TABLES = {
 
 
 class Names:
-    """What is known of each: whether it is there, or None while nobody knows."""
+    """Whether each topic and group exists; None while nobody knows."""
 
     def __init__(self, complain):
         self._complain = complain
         self._known = {}
 
     def asked(self, kind, name):
-        """Somebody is about to make or delete it; until this is answered, nobody knows."""
+        """Record a request to create or delete a name, whose outcome is unknown until it is
+        answered."""
         self._known[kind, name] = None
 
     def answered(self, kind, name, *, is_there):
@@ -40,13 +41,13 @@ class Names:
         return (kind, name) in self._known and self._known[kind, name] is None
 
     def forget_uncertain(self):
-        """Who asked has gone: others may ask again."""
+        """Make names of unanswered requests usable again."""
         self._known = {
             key: is_there for key, is_there in self._known.items() if is_there is not None
         }
 
     async def audit(self, player):
-        """Compare with what a broker says is there."""
+        """Compare the known names with those that a broker returns."""
         for kind, (code, table) in _TABLES.items():
             before = dict(self._known)
             answer = await player.ask(code)

@@ -11,7 +11,7 @@ import time
 
 
 class RealTime:
-    """An event loop. What goes wrong in it is raised by `run`."""
+    """An event loop; `run` raises its errors."""
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()
@@ -24,15 +24,15 @@ class RealTime:
         return self.loop.time()
 
     def sleep(self, seconds):
-        """Let time pass in which nothing happens here."""
+        """Let time pass."""
         time.sleep(seconds)
 
     def after(self, seconds, call):
-        """Call something later; what is returned can be cancelled."""
+        """Call a function later; return a handle to cancel it."""
         return self.loop.call_later(seconds, call)
 
     def run(self, seconds, promise=None):
-        """Let things happen for so long, or until a promise is kept: whether it is."""
+        """Run the loop for this time, or until a promise is resolved; return whether it was."""
         running = self._running = object()
 
         def end():
@@ -54,7 +54,7 @@ class RealTime:
         loop.stop()
 
     def close(self):
-        """Leave nothing open. Whoever waits, waits for ever."""
+        """Close everything, without resolving what is pending."""
         self.loop.set_exception_handler(lambda loop, context: None)
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
@@ -66,14 +66,14 @@ class RealTime:
 
 
 class Sockets:
-    """Connections by TCP on this machine."""
+    """TCP connections on this machine."""
 
     def __init__(self, time):
         self._time = time
         self._wires = {}
 
     def connect(self, end, address):
-        """Connect an end to whoever listens there; if nobody does, it is told that it is broken."""
+        """Connect an end to an address, or report a broken connection."""
         wire = _Wire(end)
         end.join(self._time, wire, wire, wire)
         self._wires[wire] = self._time.loop.create_task(self._reach(wire, address))
@@ -90,7 +90,7 @@ class Sockets:
 
 
 class _Wire(asyncio.Protocol):
-    """Both lines of an `End`, and what it knows of the one at their other end."""
+    """The two directions of an `End`, and its state at the peer."""
 
     is_silent = False
     leads_nowhere = False
@@ -117,7 +117,7 @@ class _Wire(asyncio.Protocol):
         return 0.0
 
     def break_off(self):
-        """The other one learns of it by itself."""
+        pass
 
     # ---- what the socket tells
 

@@ -67,7 +67,7 @@ def test_power_loss_campaign_detects_a_wrong_broker(tmp_path, dice, wrong):
 
 
 async def fill_files_in_two_goes(player):
-    """Several files of a queue, one of which is not full when a checkpoint comes by."""
+    """Fill several files of a queue; one is partly full at a checkpoint."""
     world, seen = player.world, {}
     for sizes in ([1] * 60, [1] * 80):
         await ACTS["chunk"].play(player, "T0", 0, sizes)
@@ -78,8 +78,7 @@ async def fill_files_in_two_goes(player):
 
 
 def test_power_loss_campaign_detects_a_checkpoint_written_before_queue_flushes(tmp_path, dice):
-    """It finds out by itself where a whole file is lost, or a queue's end:
-    but not the end of that one."""
+    """The audit notices a lost file or a lost end of a queue, but not in the last file."""
     not_full = f"{STORE}/consumequeue/T0/0/{3 * 50 * 20:020}"
     rule = Rule("late", "flush", not_full, number=2, until=f"{STORE}/")
     campaign = Campaign(tmp_path, dice, {"fill": Act(fill_files_in_two_goes, lambda dice: {})})

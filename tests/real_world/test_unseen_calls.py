@@ -64,7 +64,7 @@ def can_trace():
 
 
 def calls_of(line, disk):
-    """The kind of a call that changes the disk, what it was about, and how much it has written."""
+    """Return the kind of a call that changes the disk, its file, and the bytes written."""
     if (call := _CALL.match(line)) is None or str(disk) not in line or call[3] == "-1":
         return
     name, arguments, result = call.groups()
@@ -83,7 +83,7 @@ def calls_of(line, disk):
 
 
 def calls_in(recording):
-    """The same, as they were recorded."""
+    """Return the same for the recorded calls."""
     names = {}
     for kind, *arguments in recording.new_calls():
         if kind == "open":

@@ -21,7 +21,7 @@ def machine(tmp_path):
 
 
 class Broker:
-    """A process that takes its time, or dies, while it is waited for."""
+    """A process that is slow, or dies, while it is awaited."""
 
     def __init__(self):
         self.now = 0.0
@@ -62,7 +62,7 @@ def test_real_watch_has_all_methods_of_the_simulated_one(watch):
 
 @pytest.fixture
 def files(machine):
-    """The two files of a log."""
+    """Return the two files of a log."""
     files = [machine.disk / STORE / "commitlog" / f"{begin:020}" for begin in (4096, 8192)]
     for file in files:
         file.touch()
@@ -87,7 +87,7 @@ def test_log_file_left_by_a_dying_broker_stays_for_the_next_one(watch, files, br
 
 
 class CommittingWorld:
-    """As much of a world as knows what groups have committed."""
+    """The part of a world that knows the committed offsets of groups."""
 
     def __init__(self, broker, watch):
         self.kernel, self.watch, self.ledger = broker, watch, self

@@ -13,7 +13,7 @@ _LOOK_SECONDS = 0.01
 
 
 class Watch:
-    """Looks at what is refused, and knows how lives have ended."""
+    """Checks refusals, and knows how lives have ended."""
 
     slack_seconds = SLACK_SECONDS
     may_refuse_a_save = False
@@ -23,9 +23,9 @@ class Watch:
     calls fail, too."""
 
     def __init__(self, time, complain, log_min_offset, is_alive, *, may_expire):
-        """``may_expire``: the disk may be so full that the oldest messages go;
-        ``log_min_offset`` says where the log on the disk begins, and ``is_alive`` whether there is
-        a broker process that may move that."""
+        """Store the sources of facts. ``may_expire``: the disk may be so full that the oldest
+        messages are deleted; ``log_min_offset`` returns the first offset of the log, and
+        ``is_alive`` whether a broker process runs that may change it."""
         self.may_expire = may_expire
         self._time = time
         self._complain = complain
@@ -37,14 +37,13 @@ class Watch:
         self.last_refusal = ""
 
     def life_began(self, *, is_in_trouble):
-        """``is_in_trouble``: calls of this life fail or are slow,
-        and nothing need be saved in time."""
+        """Begin a life. ``is_in_trouble``: calls of this life fail or are slow, so that saves may
+        be late."""
         self._began_at = self._time.now
         self._trouble_since = self._time.now if is_in_trouble else None
 
     def life_ends(self):
-        """Nothing of this life is saved from here on, however long it takes to end it and to find
-        what a power loss leaves."""
+        """Stop recording saves; the end of a life may take long."""
         if self._trouble_since is None:
             self._trouble_since = self._time.now
 
@@ -53,7 +52,7 @@ class Watch:
             self._crashed_at = self._time.now
 
     def is_gone_from_log(self, place):
-        """Whether the log begins behind a place by now; true as well if its broker has died.
+        """Return whether the log begins past a position, or its broker has died.
 
         A file of it is no longer read a moment before it is gone. That is as long as the machine
         makes it; and a broker that dies in between leaves the file to the next one, which serves
@@ -72,7 +71,8 @@ class Watch:
         return self._crashed_at >= time
 
     def is_undisturbed_since(self, time):
-        """Whether this life had begun then, and no call of its disk has failed or been slow."""
+        """Return whether this life was running at a time, and no call has failed or been slow
+        since."""
         return self._trouble_since is None and self._began_at <= time
 
     def delays_pass_since(self, time):

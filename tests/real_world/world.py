@@ -52,13 +52,13 @@ _NOTES = 300
 
 
 class World:
-    """Everything that there is while a campaign goes on upon one disk."""
+    """The objects of a campaign on one disk."""
 
     broker_name = "broker-a"
     address = ("127.0.0.1", 0)
 
     def __init__(self, base, dice, acts, settings=None, *, may_expire=False, tracer=()):
-        """``acts`` are what clients do; ``settings`` beat `SETTINGS`."""
+        """``acts`` are the clients' actions; ``settings`` override `SETTINGS`."""
         self.dice = dice
         self._settings = {**SETTINGS, **(settings or {})}
         self.kernel = RealTime()
@@ -106,12 +106,9 @@ class World:
     # ---- lives
 
     def start(self, rules=(), *, is_in_trouble=False, seed=0):
-        """Start a broker, and look whether all is there:
-        whether it has come to that before it died.
-
-        ``is_in_trouble``: some calls fail, so that it may refuse what it is asked,
-        or not start at all.
-        """
+        """Start a broker and audit it; return whether the audit ended before the broker died.
+        ``is_in_trouble``: some calls fail, so that the broker may refuse requests, or not start at
+        all."""
         began = self.kernel.now
         self.note(f"life {self.lives + 1} begins, with {list(rules)}")
         self._is_in_trouble = is_in_trouble
@@ -133,8 +130,8 @@ class World:
         return self.life.started.value is not None and not self.life.ended.is_kept
 
     def go_on(self, seconds):
-        """Let the clients work until they have something to lose, and so long;
-        or until the broker dies."""
+        """Let the clients run for this time, once they have sent something, or until the broker
+        dies."""
         enough = self.acknowledged + (0 if self._is_in_trouble else _ACKNOWLEDGED_MIN)
         until = self.kernel.now + _WORK_SECONDS_MAX
         while self.acknowledged < enough and self.kernel.now < until:
@@ -144,12 +141,12 @@ class World:
 
     @property
     def acknowledged(self):
-        """How many messages were."""
+        """Return the number of acknowledged messages."""
         return sum(sent.state == "stored" for sent in self.ledger.sent.values())
 
     def end(self, kind, odds=(0.0, 0.0)):
-        """End the life: "stop", "kill" or "power", which leaves what may be left
-        with these odds."""
+        """End the life: "stop", "kill" or "power", after which unflushed changes survive with these
+        odds."""
         if kind != "stop":
             self.watch.life_ends()
         calls = self.life.stop() if kind == "stop" else self.life.kill()
@@ -167,8 +164,8 @@ class World:
         self.names.forget_uncertain()
 
     def look_at_the_end(self):
-        """When nothing is under way any more, all has come,
-        and a power loss behind a stop takes nothing."""
+        """Check the end: nothing is pending, all messages arrived, and a power loss after a stop
+        changes nothing."""
         self.is_at_rest = True
         self.start()
         self._wait_for_deliveries()
@@ -178,7 +175,7 @@ class World:
         self.end("stop")
 
     def close(self):
-        """Leave nothing running."""
+        """Stop all processes."""
         try:
             if self.life is not None and not self.life.ended.is_kept:
                 self.life.kill()
@@ -188,11 +185,11 @@ class World:
             self.kernel.close()
 
     def story(self):
-        """What has happened lately."""
+        """Return the latest events."""
         return "\n".join(self._notes)
 
     def _audit(self):
-        """Look at everything: whether that came to an end before the broker died."""
+        """Audit everything; return whether that ended before the broker died."""
         whole = self.tasks.begin(Audit(self).look(), "auditor")
         either = Promise()
         for promise in (whole, self.life.ended):
@@ -202,7 +199,7 @@ class World:
         return whole.is_kept
 
     def _wait_for_deliveries(self):
-        """Until every delayed message has come, and every one that was given back."""
+        """Wait for every delayed and every returned message."""
         until = self.kernel.now + _DELIVERY_SECONDS
         while True:
             self.kernel.run(_LOOK_SECONDS)
@@ -217,7 +214,7 @@ class World:
 
 
 class _RestlessPlayer(Player):
-    """A client that does one thing after the other, whatever comes to its mind."""
+    """A client that performs random actions."""
 
     def __init__(self, world, plan, acts):
         super().__init__(world, plan)

@@ -1,4 +1,4 @@
-"""Delivery times of delayed messages: never before their delay, and at most one grain after."""
+"""Delivery times of delayed messages: never early, and late by at most the level's resolution."""
 
 from __future__ import annotations
 

@@ -35,10 +35,8 @@ GRAIN_MS = 12
 
 
 class Broker:
-    """A store and its delayed messages, that can be started again; time passes when it is told to.
-
-    ``clock`` is the time of day, which may be set to anything.
-    """
+    """A store and its delayed messages, which can be restarted; the test moves the time. ``clock``
+    is the time of day, which may be set to anything."""
 
     def __init__(self, root, levels_ms=LEVELS_MS, **store):
         self.root = root
@@ -87,12 +85,12 @@ class Broker:
         self.service.record_arrival(level - 1, self.monotonic_ms)
 
     def wait(self, ms):
-        """Let time pass, and the time of day go on as well."""
+        """Let time pass on both clocks."""
         self.monotonic_ms += ms
         self.clock.now_ms += ms
 
     def deliver(self):
-        """Call once; in how many milliseconds to call again."""
+        """Run the service once; return the milliseconds until the next run."""
         next_ms = self.service.deliver_due(self.monotonic_ms)
         return None if next_ms is None else next_ms - self.monotonic_ms
 
@@ -295,7 +293,7 @@ def test_delayed_messages_deleted_with_old_files_are_logged(tmp_path, caplog):
 def test_offsets_beyond_what_the_queue_has_go_back_to_its_end_and_never_to_its_start(
     tmp_path, caplog
 ):
-    """R24: as after a loss of the log's last bytes."""
+    """R24: for example after the last bytes of the log were lost."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable":{"1":10}}')
     broker = Broker(tmp_path)
@@ -339,7 +337,7 @@ def test_saved_delay_offset_implies_flushed_delivery(tmp_path, kind):
 
 @pytest.mark.parametrize("moment", ["before", "behind"])
 def test_delivery_during_delay_offset_save_is_flushed_if_saved(tmp_path, monkeypatch, moment):
-    """The loop's thread goes on delivering while the thread of housekeeping saves."""
+    """The loop's thread delivers while the housekeeping thread saves."""
     broker = Broker(tmp_path, flush_interval_commit_log_ms=3_600_000)
     for text in ("x", "y"):
         broker.delay(text, 1)
@@ -382,12 +380,10 @@ def test_delay_offsets_are_not_saved_if_the_log_cannot_be_flushed(broker):
 
 
 class ScheduleMachine(RuleBasedStateMachine):
-    """Over any times, refusals, restarts, clocks that are set: each at least once, and never early.
-
-    A message may come from ``low_ms`` on and has to come by ``high_ms``, in time that has truly
-    passed. Only a restart behind a clock that was set moves them: one that was set forward by as
-    much as that, one that was set back by one more delay.
-    """
+    """Random times, refusals, restarts and clock changes: each message arrives at least once, and
+    never early. A message must arrive from ``low_ms`` to ``high_ms`` of elapsed time. Only a
+    restart after a clock change moves these: by the change if the clock was set forward, by one
+    more delay if it was set back."""
 
     def __init__(self):
         super().__init__()

@@ -293,7 +293,7 @@ def test_timers_set_by_a_clock_that_was_set_are_on_time_after_a_restart(
 
 
 class PausingClock(ManualClock):
-    """The time of day, before which others have the processor for a while, as often as wanted."""
+    """A clock that lets other threads run before its reading, a number of times."""
 
     pauses = 0
 
@@ -371,11 +371,9 @@ def test_timer_message_whose_file_was_deleted_is_logged_and_counted(tmp_path, ca
 
 
 class TimerMachine(RuleBasedStateMachine):
-    """Over any times, refusals, recalls, restarts, kills and clocks that are set.
-
-    Each message comes at least once, by its time, and never early, in time that has truly passed.
-    A restart goes by the time of day, but gives no message more than its delay.
-    """
+    """Random times, refusals, recalls, restarts, kills and clock changes. Each message arrives at
+    least once, in time, and never early, in elapsed time. A restart uses the time of day, but no
+    message waits longer than its delay."""
 
     def __init__(self):
         super().__init__()
@@ -420,7 +418,7 @@ class TimerMachine(RuleBasedStateMachine):
         self._go_by_the_clock()
 
     def _go_by_the_clock(self):
-        """Move what waits to the time of day, or at most its delay from now on.
+        """Move waiting messages to the time of day, or at most their delay from now.
 
         A broker that starts looks for timers at once, by the time of day that it has then.
         """

@@ -42,7 +42,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class Slipped(Exception):
-    """No test caught a bug, for this reason."""
+    """No test caught a bug, for the given reason."""
 
 
 def copy_of_sources(copy):

@@ -69,16 +69,16 @@ class Edit(NamedTuple):
 
     @property
     def old(self):
-        """The text that the edit replaces."""
+        """Return the text that the edit replaces."""
         return _text(self.code, " -")
 
     @property
     def new(self):
-        """The text that the edit puts in its place."""
+        """Return the replacement text."""
         return _text(self.code, " +")
 
     def span(self, source):
-        """Where the old text begins and ends in a module's source."""
+        """Return the range of the old text in a module's source."""
         scopes = _scopes(source).get(self.qualname)
         if scopes is None:
             raise DoesNotFit(f"{self.file} has no {self.qualname}")
@@ -111,7 +111,7 @@ class Bug(NamedTuple):
 
     @property
     def files(self):
-        """The modules that the bug changes."""
+        """Return the modules that the bug changes."""
         return {edit.file for edit in self.edits}
 
     def _changed(self, root):
@@ -135,7 +135,7 @@ class Bug(NamedTuple):
 
 
 def catalogue(directory=BUGS):
-    """All bugs, by name."""
+    """Return all bugs, by name."""
     bugs = [bug for path in directory.glob("*.txt") for bug in parse(path.read_text())]
     return sorted(bugs, key=lambda bug: bug.name)
 
@@ -186,7 +186,7 @@ def _text(code, markers):
 
 
 def _occurrences(old, source, start, end):
-    """Yield where whole lines occur in a part of a source."""
+    """Yield the positions of whole lines in a part of a source."""
     found = source.find(old, start, end)
     while found >= 0:
         if found == 0 or source[found - 1] == "\n":
@@ -196,7 +196,7 @@ def _occurrences(old, source, start, end):
 
 @lru_cache(maxsize=1024)
 def _scopes(source):
-    """Where each qualified name is defined in a source: its beginnings and ends.
+    """Return the ranges of each qualified name in a source.
 
     Overloads and properties with a setter are defined more than once.
     """

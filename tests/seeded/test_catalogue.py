@@ -65,7 +65,7 @@ def test_first_tests_run_by_default():
 
 
 def _is_deep(test):
-    """Whether the default suite leaves out all tests of a file."""
+    """Return whether the default suite leaves out all tests of a file."""
     is_marked = re.search(
         r"^pytestmark = (\[\s+)?pytest\.mark\.deep", (ROOT / test).read_text(), re.MULTILINE
     )

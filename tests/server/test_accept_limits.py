@@ -42,7 +42,7 @@ class Door:
         self.now = 1_000.0
 
     def come(self, address, *, stays=True):
-        """A client comes; return it if it may stay, and None if not."""
+        """Connect a client; return it if it may stay, else None."""
         client = Client(address)
         is_admitted = self.accepts.register(client, self.now, self.limits)
         if not (is_admitted and stays):

@@ -31,7 +31,7 @@ RESPONSE = CommandFlag.RESPONSE.value
 
 
 class Tcp:
-    """A socket, as far as a connection sets it up."""
+    """The part of a socket that a connection configures."""
 
     def __init__(self):
         self.options = []
@@ -44,7 +44,7 @@ class Tcp:
 
 
 class Transport:
-    """What would write to the network; the test decides how much of it gets through."""
+    """A transport whose test decides how many bytes are accepted."""
 
     def __init__(self, peer=("10.0.0.9", 40_000), own=("10.0.0.2", 9_876)):
         self.tcp = Tcp()
@@ -92,7 +92,7 @@ class Transport:
 
 
 class Table:
-    """Remembers what the server would be told."""
+    """Records what the server is told."""
 
     def __init__(self, is_full=False):
         self.told = []
@@ -126,14 +126,14 @@ class Table:
         self.told.append("read all")
 
     def record_written(self, _connection):
-        """The system has these."""
+        """Count the bytes that the system has accepted."""
 
     def unregister(self, _connection):
         self.told.append("closed")
 
 
 class End:
-    """A connection and all around it."""
+    """A connection and its surroundings."""
 
     def __init__(self, answer=None, is_full=False, turn=None, **settings):
         self.transport = Transport(**{k: settings.pop(k) for k in ("peer", "own") if k in settings})
@@ -155,14 +155,14 @@ class End:
         self.connection.connection_made(self.transport)
 
     def congest(self):
-        """The client does not read, and has much to read."""
+        """Let the client stop reading, with much to read."""
         self.connection.send_frame(b"", [b""])  # what is ready leaves before
         self.transport.is_full = True
         self.connection.send_frame(b"", [bytes(100_000)])
         self.transport.writes.pop()
 
     def drain(self):
-        """It has read all."""
+        """Let the client read everything."""
         self.transport.is_full = False
         self.connection.resume_writing()
 
@@ -184,8 +184,6 @@ def requests(count, **more):
 
 
 def story(tell):
-    """A test that is a coroutine."""
-
     def test():
         run(tell())
 
@@ -340,7 +338,7 @@ async def test_queued_requests_are_dropped_when_their_client_disconnects():
 
 
 def in_steps(request, steps, diary):
-    """A request that needs so many."""
+    """Return steps of a request with this number of them, which records its progress."""
     for step in range(steps):
         asyncio.get_running_loop().move(0.0075)
         diary.append((request.opaque, step))
@@ -456,7 +454,7 @@ async def test_stepwise_request_is_refused_when_the_broker_stops():
 
 @story
 async def test_begun_stepwise_request_finishes_for_a_client_that_does_not_read():
-    """And the next one asks for no place before it reads again."""
+    """The next request gets no permit until the client reads again."""
     diary = []
     end = End()
     end.answer = lambda request: in_steps(request, 4, diary)
@@ -552,7 +550,8 @@ def test_client_that_reads_is_answered_whatever_other_clients_do(acts):
 
 @story
 async def test_requests_are_taken_in_their_order_though_one_makes_room_for_its_own_client():
-    """When it was held back with whole requests, of which the next one makes the room to go on."""
+    """The connection was held back with whole requests, the next of which makes the room to
+    continue."""
     end = End()
     end.congest()
     end.receive(*requests(5))
@@ -776,7 +775,8 @@ def test_remote_host_has_one_format(peer, host):
 
 @story
 async def test_undelivered_bytes_include_the_kernel_send_buffer():
-    """It is megabytes, and the transport hears of none of it before a third is read."""
+    """The kernel's buffer holds megabytes, and the transport learns nothing before a third
+    is read."""
     end = End()
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -16,7 +16,7 @@ each_loop = pytest.mark.usefixtures("on_each_loop")
 
 
 class Rung:
-    """A timer on the running loop, and the times at which it has rung."""
+    """A timer on the running loop, and the times at which it fired."""
 
     def __init__(self):
         self.times_ms = []
@@ -57,7 +57,7 @@ def test_earliest_timer_fires_once_for_all_planned_times():
 @pytest.mark.parametrize("first_ms", [-1_000, 0, 1, 2])
 @pytest.mark.parametrize("second_ms", [-1_000, 0, 1, 2])
 def test_times_that_are_nearly_now_can_be_planned_again(first_ms, second_ms):
-    """uvloop calls what is due within half a millisecond without a timer."""
+    """uvloop runs what is due within half a millisecond without a timer."""
 
     async def story():
         rung = Rung()
@@ -128,9 +128,8 @@ def test_new_event_loop_is_uvloop_where_installed():
 
 
 class Chore:
-    """A `DueJob` on the running loop, whose clock stands still between moves; each run has the next
-    outcome: a delay in ms, or an error.
-    """
+    """A `DueJob` on the running loop, whose clock the test moves; each run has the next outcome: a
+    delay in ms, or an error."""
 
     def __init__(self, *outcomes):
         asyncio.get_running_loop().stand_still()

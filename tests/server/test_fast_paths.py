@@ -6,7 +6,7 @@ from rocketpoll.broker.server.client_connection import ClientFastPaths
 
 
 class OneCode:
-    """A fast path for requests of one code, which takes them one by one if it is to."""
+    """A fast path for requests of one code, which may take them one by one."""
 
     def __init__(self, code):
         self.code = code

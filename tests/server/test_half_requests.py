@@ -14,7 +14,7 @@ WHO_GOES = "closing the oldest connections of the address that holds most"
 
 
 class Sender:
-    """A connection, as far as it is looked at here."""
+    """The part of a connection that is used here."""
 
     def __init__(self, last_byte):
         self.remote_host = Host(bytes((10, 0, 0, last_byte)), 1_000)
@@ -49,7 +49,7 @@ def test_fair_share_of_partial_requests_is_per_address(halves):
 
 
 def test_small_partial_request_is_evicted_by_age_only(halves):
-    """Thousands of addresses hold little each, and an honest request more than any of them."""
+    """Thousands of addresses hold little each; an honest request holds more than any of them."""
     before, *flood = (Sender(number) for number in range(10, 31))
     halves.record(before, 30)
     for sender in flood[:10]:

@@ -15,14 +15,12 @@ each_loop = pytest.mark.usefixtures("on_each_loop")
 
 
 class Greeting(asyncio.Protocol):
-    """Says hello."""
-
     def connection_made(self, transport):
         transport.write(b"hello")
 
 
 class Lacking:
-    """What a listener knows of its socket, where the system lacks something for a while."""
+    """A listener's socket functions, which may lack resources for a while."""
 
     def __init__(self, real):
         self._real = real

@@ -23,8 +23,7 @@ from rocketpoll.broker.server.fair_scheduler import (
 
 
 class Work:
-    """So many steps of so many seconds each; a diary of who has worked,
-    and in which turn of the loop."""
+    """Steps of a given duration each; records who has run, and in which turn of the loop."""
 
     def __init__(self, name, steps, seconds, diary):
         self.name, self.left, self.seconds, self.diary = name, steps, seconds, diary
@@ -39,7 +38,7 @@ class Work:
 
 
 def tell_of(story):
-    """Run a story of a turn on a loop whose clock only work moves."""
+    """Run a scenario on a loop whose clock only work moves."""
 
     async def whole():
         loop = asyncio.get_running_loop()
@@ -50,8 +49,6 @@ def tell_of(story):
 
 
 def story(tell):
-    """A test that is a coroutine."""
-
     def test():
         tell_of(tell)
 
@@ -60,8 +57,7 @@ def story(tell):
 
 
 async def gaps_until(condition):
-    """The seconds between the turns of a loop until something is so:
-    what anybody else would wait."""
+    """Return the seconds between turns until a condition holds: how long other clients wait."""
     loop, gaps = asyncio.get_running_loop(), []
     for _ in range(10_000):
         if condition():
@@ -81,7 +77,7 @@ async def test_steps_that_fit_in_a_slice_run_at_once(turn):
 
 @story
 async def test_steps_yield_to_short_requests_after_each_slice(turn):
-    """However many items are queued, and while more begin."""
+    """However many items are queued, and while more are added."""
     diary, waited = [], []
     step = SLICE_SECONDS / 4
     turn.run_steps(iter(Work("first", 100, step, diary)))
@@ -100,7 +96,7 @@ async def test_steps_yield_to_short_requests_after_each_slice(turn):
 
 @story
 async def test_queue_gets_as_much_as_short_requests_up_to_its_part(turn):
-    """So that requests which wait for a turn do not wait for all that have come since."""
+    """Requests that wait for a turn do not wait for all that arrived later."""
     loop, diary = asyncio.get_running_loop(), []
     for number in range(10):
         turn.run_steps(iter(Work(number, 100, 0.001, diary)))
@@ -173,7 +169,7 @@ def test_completion_after_loop_close_is_ignored():
 
 
 def long_steps(name, count, diary):
-    """Steps that each take the most of a turn, and ask for a whole one before."""
+    """Return steps that each take a whole turn, and ask for one before."""
     loop = asyncio.get_running_loop()
     asked = Future()
     asked.set_result(None)

@@ -23,7 +23,7 @@ LONG_BYTES = 200_000
 
 
 def dispatch(connection, request):
-    """Says what it is told; or a lot; or nothing."""
+    """Echo the request; or return a large response, or none."""
     if request.code == ECHO:
         return request.respond(0, "echo", request.ext_fields, request.body)
     if request.code == LONG:
@@ -42,7 +42,7 @@ def new_server(limits, gone):
 
 
 def serve(story, limits=None, **changed):
-    """Run a story against a server of its own."""
+    """Run a scenario against a server."""
 
     async def run():
         gone = []
@@ -155,7 +155,8 @@ def test_first_frame_and_partial_frame_timeouts_close_silent_clients(caplog):
 
 
 def test_connections_closed_before_they_sent_anything_are_logged_once_a_minute(caplog):
-    """As those that RocketMQ's proxy opens to its name server all the time, and does not use."""
+    """RocketMQ's proxy opens such connections to its name server all the time, and does not use
+    them."""
 
     async def story(server, clients, gone):
         async def close_silent():
@@ -247,7 +248,8 @@ def test_malformed_header_closes_the_connection_early(caplog):
 
 
 def test_throttled_newcomer_has_no_first_frame_timeout(caplog):
-    """Neither while memory is short nor while it waits in line, though its header is not whole."""
+    """A throttled client has no timeout while memory is short, nor while it waits in line with a
+    partial header."""
 
     async def story(server, clients, gone):
         first = await clients.connect()
@@ -330,7 +332,7 @@ def test_partial_requests_are_bounded_by_in_flight_bytes(caplog):
 
 
 def test_in_flight_bytes_limit_closes_oldest_partial_requests_only(caplog):
-    """The one that may go on stays, and so do the youngest."""
+    """The connection that may continue stays, and so do the youngest."""
 
     async def story(server, clients, gone):
         frame = RemotingCommand(ECHO, body=bytes(1 << 17)).encode()
@@ -410,7 +412,7 @@ def test_partial_requests_of_one_address_do_not_delay_another_address():
 
 
 def test_slow_large_request_survives_partial_requests_of_many_addresses():
-    """Each of these holds less, and all of them more than there is room for."""
+    """Each of the others holds less, but together they hold more than the limit."""
 
     async def story(server, clients, gone):
         small = RemotingCommand(ECHO, body=bytes(30_000)).encode()[:-1]
@@ -458,7 +460,7 @@ def test_throttled_client_has_no_partial_frame_timeout(caplog):
 
 
 def test_client_that_reads_slowly_is_closed_while_its_requests_wait(caplog):
-    """But who has asked for no more than it is about to read may take its time."""
+    """A client that asked for no more than it is about to read may take its time."""
 
     async def story(server, clients, gone):
         greedy, slow = [await clients.connect(receive_buffer=4096) for _ in range(2)]
@@ -519,7 +521,7 @@ def test_closed_connection_frees_a_place_under_the_limit(limit):
 
 
 def test_system_keeps_little_for_clients_that_do_not_read():
-    """It would keep up to four megabytes for each, which nobody counts."""
+    """The kernel would buffer up to four megabytes for each, which nothing counts."""
 
     async def story(server, clients, gone):
         for _ in range(4):

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class Reader:
-    """A connection, as far as it is looked at here."""
+    """The part of a connection that is used here."""
 
     undelivered_bytes = 500
 

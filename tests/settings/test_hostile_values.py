@@ -1,7 +1,5 @@
-"""Invalid values of each setting are refused with the bounds; the broker serves at the bounds.
-
-Nothing here names a setting that only has to be served: one that is added later is covered.
-"""
+"""Invalid values of each setting are refused with the bounds; the broker serves at the bounds. New
+settings are covered without a change here."""
 
 from __future__ import annotations
 
@@ -96,7 +94,7 @@ def test_lists_of_numbers_have_bounds_too(name, text):
 
 
 async def exchange(client, before):
-    """Sends of several kinds, and the bodies that two queues hold then."""
+    """Send in several ways; return the bodies in two queues."""
     sent = {0: [f"{before}-{number}" * 20 for number in range(5)], 1: [f"{before} tagged", "x"]}
     for text in sent[0]:
         assert (await client.call(send_request(text))).code == 0
@@ -110,7 +108,7 @@ async def exchange(client, before):
 
 
 async def all_of(client, queue_id, count):
-    """So many bodies of a queue; an answer may have one message alone."""
+    """Return this number of bodies of a queue; a pull may return a single message."""
     found, asked = [], 0
     while len(found) < count and (asked := asked + 1) < 2_000:
         answer = await client.pull(len(found), queue_id=queue_id, suspend_ms=100)

@@ -114,7 +114,7 @@ NEEDED = {
 
 
 def others_of(name):
-    """Numbers without bounds of their own."""
+    """Return test values for numbers without bounds."""
     return OTHERS.get(name, ("77", "-1"))
 
 
@@ -135,7 +135,7 @@ def test_setting_is_parsed_shown_and_checked(name):
 
 
 def test_every_setting_has_a_key():
-    """Else there would be something that nobody can set."""
+    """A setting without a key could not be set."""
     known = {(key.section, key.name) for key in KEYS.values()}
     for section in SECTIONS:
         config = config_of({})
@@ -159,7 +159,7 @@ def test_invalid_store_directory_is_refused(text):
 
 
 def test_home_relative_store_path_without_a_home_is_refused(monkeypatch):
-    """As in a container that runs under any number."""
+    """For example in a container that runs under an arbitrary user id."""
 
     def nobody(uid):
         raise KeyError(uid)
@@ -395,8 +395,8 @@ def test_tilde_in_a_store_path_is_the_home_directory():
 
 
 def text_of_the_file():
-    """What the file has to say: each key with its default, below its comment,
-    in the order of the table."""
+    """Return the expected file: each key with its default, below its comment, in the order of the
+    table."""
     values = defaults()
     lines = [
         (

@@ -1,4 +1,5 @@
-"""One Spark and one broker of each kind for all tests in here; for each test a room of its own."""
+"""One Spark and one broker of each kind for all tests in this folder; for each test a room of its
+own."""
 
 import pyspark
 import pytest
@@ -17,8 +18,7 @@ LEAVES_SOCKETS_OPEN = ("4.0.", "4.1.")
 
 
 def pytest_configure(config):
-    """Older releases leave the sockets that rows come through to Python's collector,
-    which warns of them."""
+    """Older releases of Spark leave sockets to the garbage collector, which warns of them."""
     if pyspark.__version__.startswith(LEAVES_SOCKETS_OPEN):
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
@@ -32,7 +32,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="session", params=EVERY_CLUSTER)
 def kind(request):
-    """The broker's; results hardly ever depend on it."""
+    """Return the kind of broker; results hardly ever depend on it."""
     return request.param
 
 
@@ -58,7 +58,7 @@ def source(spark, cluster, tmp_path):
 
 @pytest.fixture
 def copies(spark, tmp_path):
-    """Second copies of tasks, from now on."""
+    """Make Spark start second copies of tasks from now on."""
     need_speculation(spark)
     directory = tmp_path / "copies"
     directory.mkdir()
@@ -74,20 +74,20 @@ def sink(spark, cluster, tmp_path):
 
 @pytest.fixture
 def own_producers(monkeypatch):
-    """Producers that end with the test, as a `CommittingSink` needs them."""
+    """Shut down the producers after the test, as a `CommittingSink` needs."""
     with exactly_once_sink.own_producers(monkeypatch):
         yield
 
 
 @pytest.fixture
 def commits(rocketpoll_broker, rocketpoll_topic):
-    """The messages of the commits topic."""
+    """Return the messages of the commits topic."""
     return lambda: list(rocketpoll_broker.messages(commits_topic_name(rocketpoll_topic)))
 
 
 @pytest.fixture
 def room(spark, tmp_path):
-    """A broker whose topic ``in`` has some messages, which are to be copied exactly once."""
+    """Run a broker whose topic ``in`` has messages to be copied exactly once."""
     with EmbeddedBroker(tmp_path / "store") as broker:
         for topic in ("in", "out"):
             broker.create_topic(topic, 2)

@@ -99,7 +99,7 @@ def test_invalid_tls_option_is_refused_by_name(given, said):
 
 @pytest.fixture
 def profiles(monkeypatch, tmp_path):
-    """The file of profiles, which a test writes."""
+    """Return the file of profiles, which tests write."""
     path = tmp_path / "profiles.ini"
     path.touch(mode=0o600)
     monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))

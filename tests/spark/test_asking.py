@@ -28,7 +28,7 @@ def test_queue_ends_of_an_unreachable_broker_fail_after_the_retry_timeout(rocket
 
 
 def test_queue_ends_wait_for_an_unreachable_broker_though_another_answers():
-    """What it has stored would come late, behind what the other one has."""
+    """Messages stored by it would come late, after those of the other broker."""
     with EmbeddedBroker(brokerName="a") as here, EmbeddedBroker(brokerName="b") as away:
         for broker in (here, away):
             broker.create_topic("T", 1)
@@ -46,7 +46,7 @@ def test_queue_ends_wait_for_an_unreachable_broker_though_another_answers():
 
 
 class HostThatIsDown:
-    """An address at which connecting takes as long as a test wants it to, and fails."""
+    """An address at which connecting takes the time that a test sets, and fails."""
 
     address = "127.0.0.1:9"
 
@@ -73,7 +73,7 @@ def down(monkeypatch):
 
 @pytest.fixture
 def queues(down):
-    """Queues that a name server tells of, and whose broker's host is down."""
+    """Return queues of a name server's route whose broker's host is down."""
     with EmbeddedBroker() as broker:
         broker.create_topic("T", QUEUES)
         addresses = json.dumps({"broker-a": down.address})

@@ -142,7 +142,7 @@ def test_batch_read_of_an_unknown_assigned_broker_waits_or_fails(pair):
 
 @pytest.fixture
 def checkpoint(pair):
-    """Where a query has come that has read a message of each queue."""
+    """Return the position of a query that has read one message of each queue."""
     pair.send(A0, B0, B1)
     with pair.query() as batches:
         yield batches.latest_offset(batches.initial_offset(), NO_LIMITS)
@@ -183,7 +183,7 @@ def test_assigned_broker_that_is_gone_for_good_is_data_loss(pair, checkpoint, av
 
 
 def test_assigned_broker_that_is_gone_is_away_and_no_data_loss(pair, checkpoint):
-    """Nobody can tell a broker that is gone from a way that is cut off."""
+    """A removed broker cannot be told from an unreachable one."""
     of_b = {"assign": json.dumps({"T": {"b": [0, 1]}}), "failOnDataLoss": "false"}
     with pair.query(**of_b) as batches:
         start = batches.latest_offset(batches.initial_offset(), NO_LIMITS)

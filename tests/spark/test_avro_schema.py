@@ -12,7 +12,7 @@ from rmq_spark.spark.schemas.schema_text import parse_schema
 
 
 def as_avro_has_it(kind):
-    """A type, with the ints that Avro has for smaller ones."""
+    """Return a type in which Avro's int replaces smaller integers."""
     if isinstance(kind, sql.StructType):
         return sql.StructType(
             [sql.StructField(each.name, as_avro_has_it(each.dataType)) for each in kind.fields]

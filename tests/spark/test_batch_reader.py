@@ -19,7 +19,7 @@ SCHEMA = schema_of("body binary")
 
 @pytest.fixture(autouse=True)
 def _same_python(monkeypatch):
-    """Spark would start the Python that runs the tests."""
+    """Make Spark start the Python that runs the tests."""
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
 
 
@@ -79,7 +79,7 @@ def test_second_action_on_a_recreated_topic_is_data_loss(rocketpoll_broker, rock
 
 @pytest.fixture
 def loaded(rocketpoll_broker, rocketpoll_topic):
-    """Load a topic: what makes a reader as often as Spark asks for one."""
+    """Return a function that loads a topic and returns a function that makes readers."""
 
     def load(**more):
         given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}

@@ -26,7 +26,7 @@ def encoder_of(schema, kind="json", **more):
 
 
 def bodies_of(schema, columns, kind="json", **more):
-    """The bodies of one record batch, given as its arrays."""
+    """Encode the arrays of one record batch; return the bodies."""
     batch = pa.RecordBatch.from_arrays(columns, names=[str(at) for at in range(len(columns))])
     [encoded] = encoder_of(schema, kind, **more).encode_batches([batch], 7)
     return encoded.columns[-1]
@@ -71,7 +71,7 @@ OF_MOMENTS = {
 
 
 def in_zone(kind, zone):
-    """An Arrow type as Spark has it in a session with a zone."""
+    """Return an Arrow type as Spark has it in a session with a time zone."""
     if pa.types.is_struct(kind):
         return pa.struct([each.with_type(in_zone(each.type, zone)) for each in kind])
     if pa.types.is_list(kind):

@@ -166,7 +166,7 @@ def test_objects_are_found_with_space_and_line_ends_in_and_around_them():
 
 
 def test_adjacent_json_bodies_are_never_merged():
-    """Together these would be three objects, and two of the bodies are none."""
+    """Joined, these would be three objects, although two of the bodies are invalid."""
     bodies = [b'{"v": 1}', b'{"v": 2} {"v": 3}', b'{"x": [', b"]}"]
     assert values(bodies, "INT", onBadRecord="null") == [1, None, None, None]
     assert values([b'{"a": {"v": 1}', b'{"v": 2}}'], "INT", onBadRecord="null") == [None, None]
@@ -226,7 +226,7 @@ def decoder_of(kind):
 
 @given(SOME_TYPES, st.lists(VALUES, min_size=1, max_size=3))
 def test_bulk_json_decoding_equals_single_decoding(kind, given_values):
-    """The quick way may refuse what is right, and never takes what is wrong."""
+    """The bulk decoder may give up on valid bodies, and never accepts invalid ones."""
     decoder = decoder_of(kind)
     bodies = [json.dumps({"v": each}).encode() for each in given_values]
     try:
@@ -259,7 +259,7 @@ PIECES = [
 
 @given(st.integers(0, 38), st.lists(st.sampled_from(PIECES), max_size=12))
 def test_decimal_overflow_precheck_finds_all_candidates(scale, pieces):
-    """A search for kinds of bytes comes first, and only saves the expression its work."""
+    """A search for byte classes comes first; it only saves the costlier expression."""
     text = "".join(pieces).encode()
     digits = max(38 - scale, 1)
     rule = rb'[0-9]{%d}|[\[:,]\s*"?-?[0-9.]+[eE][-+]?[0-9]+"?\s*[,\]}]' % digits

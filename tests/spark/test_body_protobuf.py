@@ -70,7 +70,7 @@ ROW = {
 
 @pytest.fixture
 def orders(tmp_path):
-    """The options of bodies that are orders."""
+    """Return the options of bodies that are orders."""
     path = tmp_path / "orders.desc"
     descriptor_set(*with_googles(file_of(ORDER, enums=KIND)), path=path)
     return {"bodyDescriptor": str(path), "bodyMessage": "shop.Order"}
@@ -205,7 +205,7 @@ _KEYS = ["string", "int32", "uint64", "bool"]
 
 @st.composite
 def _messages(draw, depth=1):
-    """Generate the fields of messages, with a strategy of a row's values."""
+    """Draw the fields of messages, with a strategy for the values of a row."""
     messages, found = {"M": {}}, {}
     for at in range(draw(st.integers(1, 5))):
         name, values = draw(st.sampled_from(list(_FIELDS.items())))

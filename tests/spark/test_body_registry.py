@@ -443,7 +443,7 @@ def test_new_columns_are_read_once_the_query_is_restarted(sink, registry, tmp_pa
     options = load_registered(sink, registry)
 
     def run():
-        """Start the query again, from its checkpoint."""
+        """Restart the query from its checkpoint."""
         stream = spark.readStream.format("rocketpoll").options(**options).load()
         columns = [name for name in stream.columns if name in SECOND_NAMES]
         query = (

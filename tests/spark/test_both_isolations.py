@@ -42,7 +42,7 @@ class Messages:
         self.next_offset = 0
 
     def put(self, units):
-        """Store so many units; their bodies."""
+        """Store this number of units; return their bodies."""
         bodies = [f"{next(_numbers)}".ljust(100) for _ in range(units)]
         with self.broker.producer() as producer:
             for body in bodies:
@@ -55,7 +55,7 @@ class Messages:
 
     @staticmethod
     def count(pieces):
-        """The rows that tasks would read."""
+        """Return the number of rows that tasks would read."""
         return sum(piece.end - piece.start for piece in pieces)
 
 
@@ -110,14 +110,14 @@ def clock():
 
 @pytest.fixture
 def planned(source, clock):
-    """Planners of queries that begin with the first unit."""
+    """Return planners of queries that start at the first unit."""
     with ExitStack() as stack:
         options = {"startingOffsets": "earliest", "suspendTimeoutMs": "1"}
         yield lambda **more: source.planner(stack, clock, **{**options, **more})
 
 
 def units_of(source, batches, at, limits, batches_max=100):
-    """The units in each batch up to where nothing is new, and that place."""
+    """Return the units of each batch until nothing is new, and the last position."""
     units = []
     for _ in range(batches_max):
         end = batches.latest_offset(at, limits)

@@ -1,4 +1,4 @@
-"""Bounded streams: run after run up to a given end, killed in between, while messages arrive.
+"""Bounded streams: repeated runs up to a given end, with kills in between, while messages arrive.
 
 Together the runs read each message before the end once, and nothing past it.
 """
@@ -27,7 +27,7 @@ def broker():
 
 
 class Runs:
-    """Runs of one query with AvailableNow, and its checkpoint."""
+    """Runs one query with AvailableNow on one checkpoint."""
 
     def __init__(self, broker, topic, dice, ending):
         self._broker = broker
@@ -39,7 +39,7 @@ class Runs:
         self.read = Counter()  # places of messages
 
     def run(self):
-        """Read until there is nothing more before the end, or until the query is killed."""
+        """Read until there are no more messages before the end, or until the query is killed."""
         dice = self._dice
         limits = BatchLimits(rows_max=dice.choice([None, 1, 3, 7]))
         with query(self._broker, self._topic, **EARLIEST, **self._ending) as batches:

@@ -54,7 +54,7 @@ _PROTOBUF = {"bodyFormat": "protobuf", "columns": ",".join(SCHEMA.names)}
 
 
 class Change(NamedTuple):
-    """The options before and behind a restart, beside the topic, and the types of the columns."""
+    """The options before and after a restart, beside the topic, and the types of the columns."""
 
     after: dict
     before: dict = PLACES
@@ -128,7 +128,7 @@ CHANGES = {
 
 
 class Query:
-    """One query, whose options are others each time that it is started."""
+    """One query, started with other options each time."""
 
     def __init__(self, broker, topic, **places):
         self._places = {"topic": topic, "address": broker.address, **places}
@@ -136,7 +136,7 @@ class Query:
         self._usual = dict(self.engine.options)
 
     def run(self, options, schema=SCHEMA):
-        """Start it, read what is there, and stop it."""
+        """Start the query, read the available messages, and stop it."""
         given = {**self._usual, **options}
         self.engine.options = {
             name: self._filled(str(value)) for name, value in given.items() if value is not None
@@ -172,7 +172,7 @@ def query(rocketpoll_broker, rocketpoll_topic, monkeypatch, tmp_path):
 
 @pytest.fixture
 def write(rocketpoll_broker, rocketpoll_topic):
-    """Send messages, some of them with a tag and a property; their bodies."""
+    """Send messages, some of them with a tag and a property; return their bodies."""
     with rocketpoll_broker.producer() as producer:
 
         def sent(name):
@@ -193,7 +193,7 @@ def test_restart_option_tables_list_all_options():
 
 
 class Topics:
-    """The other topic, and what was sent to it."""
+    """The other topic, and the messages sent to it."""
 
     def __init__(self, broker, topic):
         self._broker, self._other = broker, f"{topic}-other"

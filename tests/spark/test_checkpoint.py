@@ -21,8 +21,8 @@ def offset(at):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Three batches, of which two were committed; the first source is ours,
-    the second another's."""
+    """Write three batches, two of them committed; the first source is ours, the second
+    another one."""
     for folder in ("offsets", "commits"):
         (tmp_path / folder).mkdir()
     for number in range(3):
@@ -53,7 +53,7 @@ def test_checkpoint_batches_have_end_offsets(checkpoint):
 
 
 def test_sources_that_have_names_are_known_by_them(checkpoint):
-    """As Spark 4.2 and later write it where a query gives them names."""
+    """Spark 4.2 and later write names if the query names its sources."""
     for path in (checkpoint / "offsets").glob("[0-9]"):
         _, metadata, ours, other, _ = path.read_text(encoding="utf-8").splitlines()
         lines = ["v2", metadata, f"rate:{other}", f"orders:{ours}", f"0:{ours}", "none:-"]

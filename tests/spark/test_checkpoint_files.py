@@ -15,7 +15,7 @@ OFFSET = json.dumps({"v": 1, "offsets": {"T": {"b": {"0": 7}}}, "stored": {"T": 
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Three batches, of which two were committed."""
+    """Write three batches, two of them committed."""
     for number in range(3):
         for folder, text in (
             ("offsets", f'v1\n{{"batchTimestampMs": 1}}\n{OFFSET}'),

@@ -26,7 +26,8 @@ def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
 def test_batch_id_lower_than_the_last_committed_is_refused(
     monkeypatch, sink, commits, rocketpoll_broker, rocketpoll_topic
 ):
-    """A checkpoint that went back, or a driver that was replaced; a repeat of the last is none."""
+    """For example from an older checkpoint, or a replaced driver; a repeat of the last batch is
+    accepted."""
     sink.write(0, sink.rows(1))
     other = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query="another")
     for batch in range(1, 4):
@@ -46,7 +47,7 @@ def test_batch_id_lower_than_the_last_committed_is_refused(
 
 @pytest.fixture
 def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
-    """Make a driver of the same query."""
+    """Return a function that makes a driver of the same query."""
 
     def make(run, place):
         told = {"checkpointLocation": place, "retryTimeoutMs": "300"}
@@ -58,7 +59,7 @@ def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
 
 
 def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused(made, commits):
-    """Readers have the copy's rows for this batch: the others would be in none."""
+    """Readers have the copy's rows for this batch, and would never get the others."""
     first = made("run-1", "here")
     first.write(0, first.rows(1))
     copy = made("run-of-a-copy", "elsewhere")
@@ -76,7 +77,7 @@ def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused
 
 
 def test_checkpoint_copy_on_another_machine_is_noticed_by_its_driver(made, commits):
-    """As on two machines: within a run no batch is repeated, so that another has committed it."""
+    """Within a run no batch is repeated, so another driver has committed this one."""
     one, other = made("run-1", "/data"), made("run-2", "/data")
     one.write(0, one.rows(1))
     other.write(1, other.rows(2))
@@ -107,7 +108,7 @@ def test_copied_checkpoint_is_detected_despite_many_writes_per_batch(
 
 
 def names_of_writes(monkeypatch, broker, topic, visible_to, **options):
-    """Make the sink of a write in foreachBatch, of a driver and a call of the function.
+    """Return a function that makes the sink of a foreachBatch write, for a driver and a call.
 
     With ``visibleTo=all`` a write is known by its sink's name.
     """
@@ -131,7 +132,7 @@ def write_of(request, monkeypatch, rocketpoll_broker, rocketpoll_topic):
 
 @pytest.fixture
 def counting_bodies(rocketpoll_broker, rocketpoll_topic):
-    """The bodies that readers of committed rows see."""
+    """Return the bodies that readers of committed rows see."""
 
     def read():
         found = read_committed(rocketpoll_topic, rocketpoll_broker.address)["body"].to_pylist()
@@ -144,7 +145,7 @@ def counting_bodies(rocketpoll_broker, rocketpoll_topic):
 def test_foreach_batch_with_other_rows_in_a_repeat_is_accepted(
     write_of, counting_bodies, caplog, restart
 ):
-    """The program sets a job group of its own, which is the same in each driver and batch."""
+    """The program sets its own job group, the same in each driver and batch."""
     first = write_of("w-3")
     first.write_batch(3, [["1-x", "2-x"]])
     write_of("w-3", **restart).write_batch(3, [["1-y", "2-y"]])
@@ -177,7 +178,7 @@ def test_repeated_write_with_other_rows_is_refused_and_counts_once(write_of, cou
 def test_copied_checkpoint_is_detected_whatever_the_job_groups(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies
 ):
-    """The driver that is left goes on when its program starts again, as the error says."""
+    """The remaining driver continues when its program is restarted, as the error says."""
     write_of = names_of_writes(monkeypatch, rocketpoll_broker, rocketpoll_topic, None)
     write_of("w-0", "driver-1", 0, "batch 0").write_batch(0, [["0"]])
     write_of("w-1", "driver-2", 0, "batch 1").write_batch(1, [["1-of-2"]])
@@ -191,7 +192,7 @@ def test_copied_checkpoint_is_detected_whatever_the_job_groups(
 def test_batch_committed_by_an_earlier_release_counts_once(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies, caplog
 ):
-    """It has the job group as its run, be it that of the query or the program's."""
+    """Its run is the job group, that of the query or the program's own."""
     write_of = names_of_writes(monkeypatch, rocketpoll_broker, rocketpoll_topic, None)
     for run in ("5d1e6e6c-0000-4000-8000-000000000000", "etl"):
         sink = write_of(f"of {run}".replace(" ", "-"))
@@ -208,14 +209,14 @@ def test_batch_committed_by_an_earlier_release_counts_once(
 
 
 def told_of_others(caplog):
-    """The batches of which it is said that they have other rows now than those that count."""
+    """Return the batches for which a warning reports other rows than the committed ones."""
     said = (each.getMessage().split(" with other rows than it has now") for each in caplog.records)
     return [batch for batch, *others in said if others]
 
 
 def test_repeated_batch_after_a_moved_checkpoint_is_accepted(made, commits, caplog):
-    """With the same rows wherever that is, with others where it was; these are told of, as those of
-    an older checkpoint look the same."""
+    """Batches with the same rows are accepted silently, others with a warning: an older checkpoint
+    looks the same."""
     killed = made("run-1", "here")
     killed.write(0, killed.rows(1))
     rows = killed.rows(2, 3)
@@ -234,7 +235,7 @@ def test_repeated_batch_after_a_moved_checkpoint_is_accepted(made, commits, capl
 
 @pytest.fixture
 def anew(monkeypatch, sink, rocketpoll_broker, rocketpoll_topic):
-    """The same query behind a checkpoint that was deleted: its id is another one."""
+    """Return the same query after its checkpoint was deleted: its id is another one."""
     told = {"checkpointLocation": sink.options["checkpointLocation"] + "/", "retryTimeoutMs": "300"}
     return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query="anew", **told)
 
@@ -264,8 +265,7 @@ def test_restarted_query_with_an_empty_batch_0_is_refused_at_its_first_commit(si
 def test_restarts_and_other_checkpoints_are_not_refused(
     monkeypatch, sink, commits, rocketpoll_broker
 ):
-    """A batch that is run again, a restart, another checkpoint, and the same one for another
-    topic."""
+    """A repeated batch, a restart, another checkpoint, and the same one with another topic."""
     sink.write(0, sink.rows(1))
     sink.run = "run-1"
     sink.write(0, sink.rows(1))
@@ -288,7 +288,7 @@ def test_restarts_and_other_checkpoints_are_not_refused(
 def test_commit_waits_for_the_broker_that_knows_the_last_commit(
     sink, anew, commits, rocketpoll_broker, is_known
 ):
-    """An answer is needed: without it rows might count again, or be passed over."""
+    """Without the answer, rows might be committed twice, or be skipped."""
     anew = sink if is_known else anew
     sink.write(0, sink.rows(1))
     sent = anew.send(1, anew.rows(2))
@@ -319,7 +319,7 @@ def test_unreadable_manifest_does_not_hide_other_manifests(sink, anew, commits, 
 def test_foreach_batch_write_of_a_restarted_query_is_refused(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
 ):
-    """It has no checkpoint's location: the name of the write is what stays. No row is sent."""
+    """It has no checkpoint location, and is identified by the name of the write. No row is sent."""
     sink, anew = (
         CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query, writeName="paid-0")
         for query in ("query", "anew")
@@ -339,7 +339,7 @@ def test_foreach_batch_write_of_a_restarted_query_is_refused(
 def test_batch_write_with_the_name_of_another_is_refused(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
 ):
-    """In foreachBatch, writes in threads of their own look like that: Spark tells them no batch."""
+    """Concurrent foreachBatch writes look like that: Spark gives their threads no batch id."""
     sink = CommittingSink(
         monkeypatch, rocketpoll_broker, rocketpoll_topic, query=None, writeName="even"
     )
@@ -356,7 +356,7 @@ def test_batch_write_with_the_name_of_another_is_refused(
 
 
 def hidden_at_first(patch, looks):
-    """Have a broker not show what is stored last, for so many looks; those that were made."""
+    """Make a broker hide what was stored last for a number of lookups; return the lookups made."""
     max_offset, made = BrokerApi.max_offset, []
 
     def behind(self, address, queue):
@@ -368,7 +368,8 @@ def hidden_at_first(patch, looks):
 
 
 def test_commit_waits_until_its_manifest_is_visible(monkeypatch, sink, rocketpoll_topic):
-    """Another sink's batch may hold it up: until then nobody knows that it counts."""
+    """Another sink's batch may hide the manifest: until it is visible, nobody knows whether it
+    counts."""
     made = hidden_at_first(monkeypatch, looks=2)
     sink.write(0, sink.rows(1))
     assert made == [commits_topic_name(rocketpoll_topic)] * 3
@@ -377,7 +378,7 @@ def test_commit_waits_until_its_manifest_is_visible(monkeypatch, sink, rocketpol
 def test_batch_with_a_manifest_not_seen_in_time_fails_and_counts_once_when_repeated(
     monkeypatch, sink, commits
 ):
-    """Its broker may have lost it. Run again, the batch counts once, whichever manifest is seen."""
+    """The broker may have lost the manifest. A repeat counts once, whichever manifest is found."""
     sink.options["retryTimeoutMs"] = "1"
     rows = sink.rows(1)
     with monkeypatch.context() as patch:

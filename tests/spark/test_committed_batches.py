@@ -33,7 +33,7 @@ def sink(monkeypatch, rocketpoll_broker, topic):
 
 @pytest.fixture
 def started(rocketpoll_broker, topic):
-    """Start a query, or another, with options of its own."""
+    """Return a function that starts a query with the given options."""
     queries = []
 
     def start(**options):
@@ -50,7 +50,7 @@ def started(rocketpoll_broker, topic):
 
 @pytest.fixture
 def manifests(rocketpoll_broker, topic):
-    """Messages in the commits topic, as its sinks and others send them."""
+    """Return a function that sends messages to the commits topic, as sinks and others do."""
 
     def send(body):
         with rocketpoll_broker.producer() as producer:
@@ -77,7 +77,7 @@ def test_committed_isolation_reads_committed_rows_only(sink, started):
 
 
 def test_batch_committed_twice_counts_as_first_committed(sink, started):
-    """Killed behind the manifest, Spark runs it again, after a shuffle with other partitions."""
+    """After a kill behind the manifest, Spark runs the batch again, with other partitions."""
     (rows,) = sink.rows(6)
     sink.write(0, [rows[:2], rows[2:]])
     sink.run = "run-1"
@@ -117,7 +117,7 @@ def test_committed_query_crashing_at_any_point_reads_each_row_once(sink, started
 
 
 def test_repeated_first_batch_keeps_the_commit_state_of_its_start(sink, started):
-    """Its start is asked for once more; by then it is elsewhere."""
+    """Spark asks for the start again; by then it has moved."""
     sink.write(0, sink.rows(2))
     query = started(startingOffsets="latest")
     query.run()
@@ -242,7 +242,7 @@ def test_commits_topic_with_several_queues_is_refused(sink, started, rocketpoll_
 def test_committed_read_begins_with_the_first_batch_without_expired_rows(
     sink, started, monkeypatch
 ):
-    """As if retention had taken the first rows of the topic."""
+    """The first rows of the topic were deleted by retention."""
     sent = sink.send(0, sink.rows(2))
     sink.commit(0, sent)
     expected = sink.write(1, sink.rows(2, 2, 2))

@@ -36,7 +36,7 @@ def broker_on(directory):
 
 
 def roll_back_in(directory, topic):
-    """While no broker runs, leave a gap in the first queue of a topic."""
+    """Leave a gap in the first queue of a topic while no broker runs."""
     store = open_store(directory, clock=lambda: time.time_ns() // 1_000_000, **SMALL)
     roll_back_between(store, 0, topic=topic, while_others_send=False)
     store.shutdown()

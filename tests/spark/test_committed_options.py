@@ -104,7 +104,7 @@ def test_messages_in_which_no_manifest_fits_are_refused(size):
 
 
 def written(**more):
-    """Options of a sink whose batches all see; None leaves one out."""
+    """Return the options of a sink with visibleTo=all; None removes one."""
     given = {**EXACTLY_ONCE, "visibleTo": "all", **more}
     return {name: value for name, value in given.items() if value is not None}
 

@@ -37,7 +37,7 @@ def keeping(tmp_path):
 
 
 class Life:
-    """A batch a day; its rows by its number."""
+    """Commits a batch a day; its rows are found by its number."""
 
     def __init__(self, broker, sink):
         self._broker, self._sink = broker, sink
@@ -51,13 +51,13 @@ class Life:
 
     @property
     def named(self):
-        """Batches of which there is a manifest still."""
+        """Return the batches that still have a manifest."""
         commits = self._broker.messages(commits_topic_name("T"))
         return sorted({decode_manifest(message.body).id.batch_id for message in commits})
 
     @property
     def whole(self):
-        """Batches of which all rows are there still."""
+        """Return the batches of which all rows still exist."""
         left = {message.text for message in self._broker.messages("T")}
         return [batch for batch, rows in self.batches.items() if left.issuperset(rows)]
 

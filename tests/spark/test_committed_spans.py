@@ -26,7 +26,7 @@ SCHEMA = pa.schema([("queueOffset", pa.int64()), ("tags", pa.string())])
 
 
 def named(*spans_and_bodies):
-    """The spans of rows that were sent in several requests."""
+    """Return the spans of rows sent in several requests."""
     spans = SpanCollector()
     for queue_offset, bodies in spans_and_bodies:
         sent = [SentSpan(queue_of("T"), queue_offset, len(bodies))]
@@ -71,7 +71,7 @@ def test_committed_spans_are_grouped_into_partitions():
 
 @pytest.fixture
 def span(rocketpoll_broker, rocketpoll_topic):
-    """Three rows, as they are stored and as a manifest names them."""
+    """Return three rows as stored, and as named in a manifest."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "one", "two", "three", tags="a")
     spans = SpanCollector()
     sent = [SentSpan(queue_of(rocketpoll_topic), 0, 3)]
@@ -118,7 +118,7 @@ def test_rows_different_from_the_committed_ones_are_data_loss(
 
 
 def test_only_committed_bodies_are_decoded(rocketpoll_broker, rocketpoll_topic, span, caplog):
-    """These are no JSON: that is a fault of rows that count, and none of others."""
+    """These bodies are not JSON: that is an error for committed rows, and for no others."""
     schema = pa.schema([("queueOffset", pa.int64()), ("id", pa.int64())])
     more = {"bodyFormat": "json", "bodySchema": "id BIGINT", "failOnDataLoss": "false"}
     options = options_for(rocketpoll_broker, rocketpoll_topic, **more)
@@ -144,10 +144,11 @@ BODIES = ["one", "two", "three", "four"]
 
 @pytest.fixture
 def stored(tmp_path):
-    """A broker with a topic of four rows, and a way to damage one of them: (broker, damage)."""
+    """Run a broker with a topic of four rows; return it, and a function that damages one
+    of them."""
 
     def damage(body, at):
-        """Put a bit out of place, so many bytes before the length of this body."""
+        """Flip a bit, this number of bytes before the length of this body."""
         [log] = (tmp_path / "commitlog").iterdir()
         with log.open("r+b") as file:
             # A gigabyte, of which next to nothing is written
@@ -217,8 +218,7 @@ def test_span_without_a_matching_crc_is_a_data_loss(stored):
 def test_remaining_rows_of_a_damaged_span_are_not_believed(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, begin, left
 ):
-    """Nor where retention has taken the others: a queue may have lost its tail before, and grown
-    again."""
+    """Retention may have deleted the others, or the queue may have lost its end and grown again."""
     records = [
         encode_record(StoredMessage(rocketpoll_topic, BODIES[at].encode(), queue_offset=at))
         for at in left

@@ -70,7 +70,7 @@ def test_commits_topic_that_cannot_be_created_gives_the_mqadmin_command(
 def test_oversized_manifest_names_the_option_to_raise(
     sink, commits, rocketpoll_broker, rocketpoll_topic
 ):
-    """Its last message has the numbers of all parts."""
+    """The last message of a manifest has the numbers of all parts."""
     sink.write(0, sink.rows(1))
     given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
     options = write_options({**given, "delivery": "exactly_once", "maxMessageBytes": "1000"})
@@ -115,7 +115,7 @@ def test_missing_commits_topic_is_not_created_after_the_first_batch(
 
 
 def test_manifest_without_answer_is_sent_again(sink, commits, monkeypatch):
-    """Its answer is lost: stored twice, it counts once."""
+    """If only the response is lost, the manifest is stored twice, and counts once."""
     sent, real, answers = sink.send(0, sink.rows(2)), Producer.send, []
 
     def send(self, *arguments):

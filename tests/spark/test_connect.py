@@ -1,7 +1,5 @@
-"""Spark Connect, whose tasks are not given their batch's number: the write's own identity counts.
-
-Pip installs what a client of Spark Connect needs into a Python of its own.
-"""
+"""Spark Connect, whose tasks do not know their batch id: the name of the write identifies it. Pip
+installs a client of Spark Connect into a separate Python."""
 
 import subprocess
 import sys

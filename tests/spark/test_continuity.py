@@ -13,8 +13,8 @@ QUEUE = queue_of("T")
 
 
 class Held:
-    """One queue's messages: when each was stored, from an offset on, and their marks; None is an
-    offset without a message. It answers as `QueueClient` does."""
+    """One queue's messages: their store times and marks from an offset on; None is an offset
+    without a message. It has the methods of `QueueClient`."""
 
     def __init__(self, first, *times_ms, marks=None):
         self.first = first
@@ -70,7 +70,7 @@ def test_expired_last_message_is_no_break_of_the_queue():
 
 
 def test_missing_last_message_with_newer_ones_before_it_is_a_break():
-    """A topic that was made again has rolled-back rows where its messages were read."""
+    """A recreated topic may have rolled-back rows at the offsets that were read."""
     found = break_of(Held(0, 21, None, None, 30), 3, 20)
     assert found.resume_offset == 0
     assert (
@@ -105,7 +105,7 @@ def test_grown_queue_is_no_break():
     ],
 )
 def test_break_reports_data_loss_and_resume_offset(held, said, go_on):
-    """It has read offsets 0 to 2, stored at 1, 2 and 3."""
+    """The query has read offsets 0 to 2, stored at 1, 2 and 3."""
     found = break_of(held, 3, 3)
     assert said in found.loss
     assert found.resume_offset == go_on
@@ -120,8 +120,7 @@ ascending = st.lists(st.integers(1, 30), max_size=12).map(sorted)
 
 @given(ascending, st.integers(0, 12), ascending, st.integers(0, 12))
 def test_break_after_tail_loss_reads_no_message_twice_and_skips_none(before, kept, added, first):
-    """A queue of which a tail was lost, or all, and that has been added to since,
-    by a clock that goes on."""
+    """A queue that lost its end, or everything, and has grown since, with a clock that moves on."""
     read_ms = max(before, default=0)
     left = before[: min(kept, len(before))]
     times = [*left, *(read_ms + each for each in added)]
@@ -166,7 +165,7 @@ def test_break_with_a_stopped_clock_skips_no_new_message(before, kept, added):
 
 @given(ascending, st.integers(0, 12), st.lists(st.integers(1, 60), max_size=24).map(sorted))
 def test_recreated_queue_at_least_as_long_is_read_whatever_its_store_times(before, kept, added):
-    """The broker comes back from an older copy, or with a topic made again, and another time."""
+    """The broker was restored from an older copy, or the topic recreated, with other times."""
     left = before[: min(kept, len(before) - 1)] if before else []
     times = [*left, *(max([each, *left[-1:]]) for each in added)]
     if not before or len(times) < len(before):
@@ -180,7 +179,8 @@ def test_recreated_queue_at_least_as_long_is_read_whatever_its_store_times(befor
 
 
 def left_of(held, start, end, began=None):
-    """What is left of a batch between two positions, or from where the queue began anew."""
+    """Return the part of a batch that is left, from the start or from the new beginning of its
+    queue."""
     ranges = {QUEUE: BatchRange(start[0] if began is None else began, end[0])}
     offsets = [SourceOffset({QUEUE: QueuePosition(*each)}) for each in (start, end)]
     if began is not None:
@@ -210,7 +210,7 @@ def test_batch_of_a_broken_queue_reads_what_is_left(held, left, said):
 
 
 def test_planned_batch_reports_loss_of_its_only_message():
-    """As where the topic was made again, and rows that were rolled back have left their places."""
+    """For example if the topic was recreated, and rolled-back rows left gaps."""
     found, losses = left_of(Held(0, None), (0,), (1, 4))
     assert found == (0, 1)
     [said] = losses
@@ -231,7 +231,7 @@ def test_planned_batch_over_a_recreated_queue_of_one_store_time_reads_nothing():
     ids=["an older copy", "made again", "made again, and shorter"],
 )
 def test_messages_after_clock_correction_are_left_to_the_next_batch(held):
-    """The batch was planned by a clock that was ahead, from offset 2 to 4."""
+    """The batch from offset 2 to 4 was planned while the clock was ahead."""
     found, losses = left_of(held, (2, 2), (4, 9))
     assert found is None
     assert len(losses) == 1

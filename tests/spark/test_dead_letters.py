@@ -52,7 +52,7 @@ def send_bodies(broker, *bodies, topic="T", **more):
 
 
 def run(broker, **options):
-    """Run a query over all of T as it would with Spark; return the offsets of its rows."""
+    """Run a query over all of T, as Spark would; return the offsets of its rows."""
     query = Engine(broker.address, subscribe="T", **options)
     query.start()
     query.run()

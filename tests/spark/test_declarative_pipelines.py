@@ -42,7 +42,7 @@ def broker():
 
 @pytest.fixture
 def command(tmp_path):
-    """Start a command of Spark in the directory of the pipeline, in a process group of its own."""
+    """Start a command of Spark in the pipeline's directory, in its own process group."""
 
     def start(*words):
         return subprocess.Popen(
@@ -59,7 +59,7 @@ def command(tmp_path):
 
 
 def output_of(command):
-    """Return what a command prints until it ends well."""
+    """Return the output of a command, which must succeed."""
     printed, _ = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 0, printed
     return printed

@@ -32,7 +32,8 @@ def broker():
 
 @pytest.fixture
 def admin(broker):
-    """The operator's, after it has made a topic with a message, and a user without rights."""
+    """Return the operator's admin, after it has created a topic with a message, and a user without
+    rights."""
     operator = client_of(broker)
     with Admin(instance=operator) as admin, Producer("feeder", instance=operator) as producer:
         admin.create_user("billing", "hush-hush-4711")
@@ -43,7 +44,7 @@ def admin(broker):
 
 @pytest.fixture
 def options(broker, monkeypatch, tmp_path):
-    """The options of a query whose keys are in a profile."""
+    """Return the options of a query whose keys are in a profile."""
     profiles = tmp_path / "profiles.ini"
     lines = f"namesrv = {broker.address}\naccess-key = billing\nsecret-key = hush-hush-4711\n"
     profiles.write_text(f"[prod]\n{lines}", encoding="utf-8")

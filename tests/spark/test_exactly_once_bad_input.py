@@ -164,7 +164,7 @@ def test_deleted_commits_topic_is_recreated_where_batches_are_visible_to_all(roo
 
 
 def test_full_disk_during_commit_fails_the_batch_without_visible_rows(room, monkeypatch):
-    """It fills up behind the look at what is staged."""
+    """The disk fills up after the check of what is staged."""
     checked, check, full = StagingArea.check_attempts, EmbeddedDisk.check, []
 
     def checked_and_full(self, *arguments):

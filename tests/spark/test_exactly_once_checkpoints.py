@@ -12,7 +12,7 @@ EITHER_WAY = pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "stag
 
 
 def sent_and_copied(room, bodies, **options):
-    """Have each of these messages be a batch of its own."""
+    """Send these messages, and copy each in its own batch."""
     for body in bodies:
         room.send("in", body)
         room.copy(**options)

@@ -12,7 +12,7 @@ from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 
 
 def told_of(monkeypatch):
-    """What brokers are told, as it is told."""
+    """Record the offsets that brokers get."""
     told = []
     commit = QueueClient.commit
 
@@ -50,7 +50,7 @@ def test_latest_offset_query_commits_no_group_progress(
 def test_next_batch_request_commits_the_written_batch_only(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    """From its start on, a batch is only planned: what is killed then is read again."""
+    """The batch from its start on is only planned, and is read again after a kill."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     told, queue = told_of(monkeypatch), queue_of(rocketpoll_topic, 0)
     options = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
@@ -86,7 +86,7 @@ def test_unchanged_group_progress_is_not_committed_again(
 def test_failed_group_progress_commit_is_retried_after_a_second(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    """A source that is idle beside others asks many times in a second, and none may wait for it."""
+    """An idle source beside others asks many times a second, and may not wait each time."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     given, clock, told = grouped(rocketpoll_topic), Clock(), told_of(monkeypatch)
     with query(rocketpoll_broker, rocketpoll_topic, clock, **given) as batches:

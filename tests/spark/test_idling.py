@@ -10,7 +10,7 @@ from rmq_spark.spark.plan.micro_batch_planner import (
 
 
 def test_idle_wait_is_shared_after_two_batches_in_a_row_of_other_sources():
-    """One tells nothing: a watermark that has moved makes a batch without rows."""
+    """One such batch proves nothing: a changed watermark causes a batch without rows."""
     idling = IdleWaitPolicy(1_000, Clock())
     for _ in range(3):
         idling.record_batch(has_own_rows=True)
@@ -25,7 +25,7 @@ def test_idle_wait_is_shared_after_two_batches_in_a_row_of_other_sources():
 
 
 def test_shared_idle_wait_is_short_between_batches():
-    """Each batch of a busy neighbour would be as much later."""
+    """Otherwise each batch of a busy source would be late by the wait."""
     idling = IdleWaitPolicy(1_000, Clock())
     idling.record_batch(has_own_rows=False)
     idling.record_batch(has_own_rows=False)

@@ -18,7 +18,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 @pytest.fixture
 def half_read(rocketpoll_broker, rocketpoll_topic):
-    """A batch of two of five messages, as Spark reports it, and the times of storing."""
+    """Return Spark's report of a batch of two out of five messages, and the store times."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcd")
     send(rocketpoll_broker, rocketpoll_topic, 1, "e")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
@@ -85,7 +85,7 @@ def test_brokers_can_be_asked_at_any_time(rocketpoll_broker, rocketpoll_topic, h
 
 
 def positions(broker="a", **next_offsets):
-    """An offset of the topic T: of q0 so many messages are read, and so on."""
+    """Return positions of topic T: the number of messages read of q0, q1 and so on."""
     return SourceOffset(
         {
             MessageQueue("T", broker, int(name[1:])): QueuePosition(number)

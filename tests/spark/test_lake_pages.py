@@ -32,7 +32,7 @@ COMMIT_OF_QUERY = 3
 
 @pytest.fixture(scope="module")
 def spark_python():
-    """The Python of the Spark for which there are releases."""
+    """Return the Python of the Spark for which releases exist."""
     if pyspark.__version__.startswith(SPARK):
         return sys.executable
     python = ROOT / "build" / f"spark-{SPARK}" / "bin" / "python"
@@ -45,7 +45,8 @@ def spark_python():
 def test_page_program_writes_each_message_once_through_kills(
     page, change, spark_python, tmp_path, monkeypatch
 ):
-    """It is killed before the table's commit, at a change of its files, and before Spark's own."""
+    """It is killed before the table's commit, at a change of its files, and before Spark's own
+    commit."""
     text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text(encoding="utf-8")
     [program] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     preload(tmp_path, monkeypatch, KILL_AT_A_CHANGE)

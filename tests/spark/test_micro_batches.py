@@ -17,7 +17,7 @@ from rocketpoll import EmbeddedBroker
 
 
 def again(source_offset):
-    """As it comes back out of a checkpoint."""
+    """Return an offset as it is read from a checkpoint."""
     return SourceOffset.from_json(source_offset.to_json())
 
 
@@ -86,7 +86,7 @@ def test_limits_are_shared_until_all_is_taken(rocketpoll_broker, rocketpoll_topi
 
 
 def test_messages_before_the_initial_offset_are_no_data_loss(rocketpoll_broker, rocketpoll_topic):
-    """Spark asks for what there is now before it asks where to begin."""
+    """Spark asks for the latest offset before the initial one."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         batches.prepare_available_now()
@@ -124,7 +124,7 @@ def test_restarted_query_repeats_the_planned_batch(rocketpoll_broker, rocketpoll
 
 @pytest.fixture
 def made_again(rocketpoll_broker, rocketpoll_topic):
-    """A topic that was read, then deleted and made again with more messages."""
+    """Return a topic that was read, then deleted and recreated with more messages."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
         end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
@@ -160,7 +160,7 @@ def test_recreated_topic_is_read_from_its_start_without_fail_on_data_loss(
 
 
 def test_ending_offsets_apply_to_a_recreated_topic(rocketpoll_broker, rocketpoll_topic, made_again):
-    """Where the query had been read behind it before."""
+    """The query has read the old topic past this offset."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * 9)
     given = {"endingOffsets": '{"*": {"*": 2}}', "failOnDataLoss": "false"}
     with query(rocketpoll_broker, rocketpoll_topic, **given) as batches:
@@ -245,7 +245,8 @@ def test_recreated_topic_of_equal_length_is_found_within_a_minute(
 
 
 def test_messages_after_a_clock_correction_are_read(tmp_path):
-    """No new message is as young as those that were read: times do not tell them apart."""
+    """New messages have earlier times than those that were read, so times do not
+    distinguish them."""
     more = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     with EmbeddedBroker(tmp_path / "before") as broker:
         broker.clock.advance(timedelta(hours=1))
@@ -266,7 +267,7 @@ def test_messages_after_a_clock_correction_are_read(tmp_path):
 
 
 def test_topic_recreated_while_the_brokers_clock_stood_still_is_read(tmp_path):
-    """The clock was ahead and was set right: store times stand still until it has caught up."""
+    """The clock was set back: store times stand still until it has caught up."""
     earliest = {"startingOffsets": "earliest"}
     with EmbeddedBroker(tmp_path) as broker:
         broker.clock.advance(timedelta(hours=1))
@@ -327,7 +328,8 @@ def test_recreated_topic_is_detected_beside_an_unchanged_one(rocketpoll_broker):
 def test_topic_recreated_during_planning_is_detected(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    """An offset of the old one must not get a time of the new one: the next batch would go on."""
+    """An offset of the old topic must not get a time of the new one, or the next batch would
+    continue."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
     stored = QueueClient.fingerprints
 

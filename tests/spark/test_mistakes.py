@@ -924,7 +924,7 @@ READ, WRITE = [*_READ, *OF_READS], [*_WRITE, *OF_WRITES]
 
 
 def refused(act, given):
-    """What is said of these options, of which None leaves one out that is needed.
+    """Return the whole error for these options; None removes a required one.
 
     It is all that is said: no other traceback stands above that of the error.
     """
@@ -960,6 +960,6 @@ def test_every_option_mistake_says_what_to_do():
 
 
 def test_each_option_has_a_mistake_in_the_table():
-    """Those of TLS have a table of their own, and a password cannot be wrong without it."""
+    """The TLS options are in `test_tls_mistakes`, and a password cannot be wrong without them."""
     named = {re.match("[A-Za-z]+", text)[0] for kind in (READ, WRITE) for _, text in kind}
     assert {name for name in OPTIONS if not name.startswith("tls")} <= named | {"securityToken"}

@@ -20,7 +20,7 @@ _CONF = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 @pytest.fixture
 def named(source):
-    """The topics of two sources in one query, by name, and the query's checkpoint."""
+    """Return two topics of the sources of one query, by name, and the query's checkpoint."""
     topics = {"orders": source.cluster.topic(1), "others": source.cluster.topic(1)}
     for number, topic in enumerate(topics.values(), 1):
         source.cluster.send(topic, *(f"{topic} {each}" for each in range(number)), queue_id=0)

@@ -334,7 +334,7 @@ def test_broker_addresses_option_refuses_malformed_text(text):
 
 @pytest.mark.parametrize("text", ["0", "1", "99999999999", "9" * 18, "9" * 40, "-1", "0x1"])
 def test_numeric_option_error_names_its_option(text):
-    """Also by the client, which has other names for what options say."""
+    """The client's check has another name for the setting."""
     for name, parse in product(sorted(OPTIONS), (read_options, write_options)):
         try:
             options = parse({"namesrvAddr": "localhost:1", "topic": "orders", name: text})

@@ -39,7 +39,7 @@ def section(title, page=PAGE):
 
 
 def shown(value):
-    """A value as the page and its users write it."""
+    """Return a value as the page and its users write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

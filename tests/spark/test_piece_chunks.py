@@ -45,7 +45,7 @@ def test_chunk_read_timeout_is_30_seconds_or_a_longer_request_timeout(
 def chunks_given(
     monkeypatch, topic, options, piece_end, *records, next_offset, stored_ms=None, mark=None
 ):
-    """What comes of one answer with these records."""
+    """Return the chunks made from one response with these records."""
     answer = RawChunk(b"".join(records), np.array([len(record) for record in records]), next_offset)
     monkeypatch.setattr(record_chunks, "BulkPull", lambda **_: [answer])
     piece = OffsetRange(queue_of(topic), 0, piece_end, stored_ms, mark)
@@ -138,7 +138,7 @@ def test_last_message_with_another_store_time_means_a_recreated_queue(
 def test_younger_messages_before_the_last_have_the_broker_asked_for_that(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    """A broker's clock that was set back is no topic that was made again."""
+    """A clock that was set back does not mean that the topic was recreated."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     stored_ms = rocketpoll_broker.messages(rocketpoll_topic)[-1].store_timestamp
     options = options_for(rocketpoll_broker, rocketpoll_topic)
@@ -183,7 +183,7 @@ def test_last_message_of_the_same_store_time_is_recognised_by_its_mark(
 def test_recreated_topic_is_found_by_asking_for_the_last_message_of_the_chunk(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, is_same
 ):
-    """The chunk does not have the last message: that one is asked for."""
+    """The chunk does not contain the last message, so the broker is asked for it."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     last = rocketpoll_broker.messages(rocketpoll_topic)[-1]
     options = options_for(rocketpoll_broker, rocketpoll_topic)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(java_fault() is not None, reason="Spark needs Ja
 
 
 def submit(python, directory, broker, *more, archive=""):
-    """Submit the pipeline to read what there is; the command has to succeed."""
+    """Submit the pipeline to read the available messages; the command must succeed."""
     program = ROOT / "examples" / "pipeline" / "order_totals.py"
     settings = [
         "--properties-file",
@@ -61,7 +61,7 @@ def order(at, region="EU", amount=1.5):
 
 
 def in_parquet(directory):
-    """What is in files: minute, region, orders, amount."""
+    """Return the rows of the files: minute, region, orders, amount."""
     rows = (
         pyarrow.dataset.dataset(directory / "out" / "totals", format="parquet")
         .to_table()
@@ -74,7 +74,7 @@ def in_parquet(directory):
 
 
 def in_topic(broker):
-    """The same, of messages; and their keys."""
+    """Return the same from messages, and their keys."""
     messages = broker.messages("order-totals")
     totals = [json.loads(message.body) for message in messages]
     found = sorted(

@@ -53,7 +53,7 @@ def test_unknown_position_word_is_refused_with_the_choices(text):
 
 @pytest.mark.parametrize("text", ["20231114", '{"T": {"0": "20231114"}}', "2023111412000"])
 def test_quoted_offset_is_refused_instead_of_parsed_as_a_date(text):
-    """Python 3.11 and later read a day in it, and would start there without a word."""
+    """Python 3.11 and later would parse the text as a date, and silently start there."""
     with pytest.raises(OptionError, match="An offset is a number without quotes in JSON"):
         everywhere(text)
 

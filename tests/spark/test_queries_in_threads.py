@@ -10,7 +10,7 @@ pytestmark = pytest.mark.deep
 
 
 def in_a_thread(work):
-    """What some work in a new thread has returned, or the error that it ended with."""
+    """Run work in a new thread; return its result or raise its error."""
     outcomes = []
 
     def run():
@@ -27,7 +27,8 @@ def in_a_thread(work):
 
 @pytest.fixture
 def copy(spark, tmp_path):
-    """Copies a topic to another by a query; how many messages there are then."""
+    """Return a function that copies a topic with a query, and returns how many messages there are
+    then."""
     with EmbeddedBroker() as broker:
         for topic in ("A", "B"):
             broker.create_topic(topic, queues=1)

@@ -49,7 +49,8 @@ def test_single_messages_have_a_time_and_a_size(rocketpoll_broker, rocketpoll_to
 def test_stored_asks_again_for_a_record_that_contradicts_its_request(
     rocketpoll_broker, rocketpoll_topic, lie
 ):
-    """A message that is not there is a loss: a planned batch would be read without it."""
+    """A missing message is a loss: without the second request a planned batch would leave
+    it out."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     place = MessagePosition(queue_of(rocketpoll_topic), 1)
     with WrongBroker(rocketpoll_broker, LIES[lie]) as wrong:
@@ -77,7 +78,7 @@ def test_stored_believes_a_record_that_contradicts_its_request_in_the_end(
 
 @pytest.mark.parametrize("bit", [42, 63])
 def test_record_with_an_impossible_store_time_has_no_fingerprint(tmp_path, bit):
-    """A flipped bit of a record: an offset with such a time would be refused when it is read."""
+    """After a flipped bit, an offset with such a time would be refused when it is read."""
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("T", queues=1)
         broker.send("T", "a")
@@ -122,7 +123,7 @@ def test_committed_group_offset_is_read_back(rocketpoll_broker, rocketpoll_topic
 
 
 def test_unreachable_broker_is_logged_once_when_committing_offsets(caplog):
-    """A query goes on without it, with a batch every so often, for as long as it is away."""
+    """The query continues without the broker, with many batches while it is down."""
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=2)
         which = {queue_of("T", number): 1 for number in (0, 1)}

@@ -31,7 +31,7 @@ def batches_of(schema, how="fail", **more):
 
 
 def chunk_of(*bodies, **more):
-    """A record for each body; one of None cannot be inflated, one that is a number is damaged."""
+    """Return a record for each body; one of None cannot be inflated, a number is damaged."""
     records = []
     for at, body in enumerate(bodies):
         flag, stored, crc = 0, body, None
@@ -195,7 +195,7 @@ def test_unreadable_record_becomes_a_row_of_its_position():
 
 
 def test_record_batches_take_topic_and_queue_from_the_known_queue():
-    """A bit of a record may have flipped where no CRC tells."""
+    """A bit of the record may have flipped in fields without a CRC."""
     places = pa.schema(
         [("topic", pa.string()), ("queueId", pa.int32()), ("brokerName", pa.string())]
     )
@@ -209,7 +209,8 @@ def test_record_batches_take_topic_and_queue_from_the_known_queue():
 
 
 def test_constants_of_a_queue_fit_chunks_of_any_length():
-    """Columns of one value are cut from those of earlier chunks: also where another queue comes."""
+    """Constant columns are sliced from those of earlier chunks, also after a change of the
+    queue."""
     schema = arrow_schema_of(schema_of("topic string, brokerName string, queueId int, body binary"))
     batches = batches_of(schema)
     for count in (3, 1, 9, 0, 40, 2):

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("own_producers")
 
 @pytest.fixture
 def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
-    """Start the query, with the options given."""
+    """Return a function that starts the query with the given options."""
 
     def make(run="run-0", **options):
         query = f"query-of-{rocketpoll_topic}"  # the broker knows queries of other tests, too
@@ -24,12 +24,12 @@ def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
 
 @pytest.fixture
 def seen(rocketpoll_broker, rocketpoll_topic):
-    """What a consumer that knows of no batches has read."""
+    """Return what a consumer without isolation has read."""
     return lambda: sorted(m.text for m in rocketpoll_broker.messages(rocketpoll_topic))
 
 
 def refused(sink, batch, rows):
-    """What a batch is refused with."""
+    """Return the error with which a batch is refused."""
     with pytest.raises(WriteError) as error:
         sink.write(batch, rows)
     assert f"{sink.query} is already committed to {sink.options['topic']}" in str(error.value)
@@ -91,7 +91,7 @@ def test_batch_committed_by_another_driver_is_not_taken_for_a_renamed_sinks(
 def test_new_sink_name_with_a_new_topic_is_accepted(
     made, seen, rocketpoll_topic, rocketpoll_broker
 ):
-    """The batch has rows in both then, as with any other sink, and in each of them once."""
+    """The batch then has rows in both topics, once in each."""
     first = made(visibleTo="all")
     rows = first.rows(2)
     there = first.write(0, rows)

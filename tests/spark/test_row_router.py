@@ -16,7 +16,7 @@ def queues_of(topic):
 
 
 def routed(*, to="T", **given):
-    """What becomes of these columns; ``to`` is the option topic."""
+    """Route these columns; ``to`` is the option topic."""
     count = len(next(iter(given.values())))
     numbers = {"row": list(range(100, 100 + count)), "body": [b"%d" % n for n in range(count)]}
     rows = pa.record_batch({**numbers, **given})
@@ -24,7 +24,7 @@ def routed(*, to="T", **given):
 
 
 def where(found):
-    """The bodies that go to each topic and queue, in their order."""
+    """Return the bodies for each topic and queue, in order."""
     bodies = {}
     for each in found:
         queue = each.queue and (each.queue.broker_name, each.queue.queue_id)

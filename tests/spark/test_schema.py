@@ -29,7 +29,7 @@ def test_columns_option_ignores_case_and_keeps_order():
 
 
 def test_ddl_means_the_same_in_every_session():
-    """`timestamp` is what spark.sql.timestampType says."""
+    """`timestamp` depends on spark.sql.timestampType."""
     assert ddl_of(["storeTimestamp", "flag"]) == "storeTimestamp timestamp_ltz, flag int"
 
 
@@ -56,7 +56,7 @@ def test_users_schema_naming_a_column_twice_is_refused():
 
 
 def test_users_schema_with_a_not_null_column_is_refused():
-    """Spark would drop rows by it, or fail on the first that is."""
+    """Spark would drop rows by it, or fail at the first null."""
     schema = schema_of("body binary, tags string")
     schema["tags"].nullable = False
     with pytest.raises(SchemaError, match="column tags can be null: declare it without NOT NULL"):

@@ -25,7 +25,7 @@ NOT_NOW = BrokerRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full", 
 
 @pytest.fixture
 def made():
-    """Make tries on a cluster of one broker, in a time that passes when somebody waits."""
+    """Return retries on a cluster of one broker; waiting moves the clock."""
     with FakeCluster(a=lambda _: 0) as cluster, Producer("P", cluster.address) as producer:
         clock = Clock()
 

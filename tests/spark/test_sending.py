@@ -44,7 +44,7 @@ def options_of(address, topic="T", **more):
 
 
 def write(options, *batches, clock=None, on_wait=lambda: None):
-    """Send dicts of columns, one record batch each; waiting takes no time and is told."""
+    """Write dicts of columns, one record batch each; waits take no time and are recorded."""
     clock = clock or Clock()
 
     def sleep(seconds):
@@ -185,7 +185,7 @@ def test_producer_is_shared_by_tasks_of_a_process_but_not_by_forks(rocketpoll_br
 
 
 def test_commits_topic_is_created_with_one_queue_by_its_manifest(rocketpoll_broker):
-    """A commits topic may be deleted between the look for its queue and the manifest's send."""
+    """The commits topic may be deleted between the lookup of its queue and the send."""
     options = options_of(rocketpoll_broker.address, "orders")
     queues = {}
     for topic in ("orders", "orders_COMMITS"):
@@ -267,7 +267,7 @@ def test_permanent_refusal_is_not_retried_and_has_advice(code, remedy, tries):
 
 
 def test_partially_sent_rows_are_counted_and_not_resent(monkeypatch):
-    """A batch of a RocketMQ broker has 4,000 messages at most: here the second one is refused."""
+    """A RocketMQ broker's batch has at most 4,000 messages; here the second one is refused."""
     bodies = [f"{n}" for n in range(10_000)]
     rows = {"body": bodies, "queueId": [0] * len(bodies)}
     with FakeCluster(a=lambda number: 2 if number == 2 else 0) as cluster:
@@ -359,7 +359,7 @@ def test_rows_go_to_the_queue_that_they_name(rocketpoll_broker, rocketpoll_topic
 def test_empty_text_in_an_optional_sink_column_equals_null(
     rocketpoll_broker, rocketpoll_topic, column
 ):
-    """Rows without a sharding key take turns; queueId alone says where rows with a number go."""
+    """Rows without a sharding key are sent round-robin; queueId selects the queue."""
     stored = []
     for nothing in (None, ""):
         topic = f"{rocketpoll_topic}-{len(stored)}"
@@ -389,10 +389,8 @@ def strict_broker():
 
 @pytest.fixture(params=["batch", "chunk", "staged"])
 def write_bodies(request, monkeypatch, strict_broker):
-    """Write bodies to a new topic in one of the ways that a sink has; returns what is stored.
-
-    Batches are for brokers that know no chunks.
-    """
+    """Write bodies to a new topic in each of a sink's ways; return what is stored. Brokers without
+    chunks get batches."""
     way, topic = request.param, f"sizes-{request.node.name.translate(NO_BRACKETS)}"
     strict_broker.create_topic(topic, queues=1)
     agreement = BrokerApi.agreement

@@ -55,7 +55,7 @@ def test_trace_context_survives_read_and_write(sink):
 
 
 def test_named_write_repeats_its_row_ids(sink):
-    """As in foreachBatch, where a batch is run again after a crash."""
+    """For example in foreachBatch, where a batch is repeated after a crash."""
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
     for _ in range(2):
         sink.write(rows, writeName="totals-17")
@@ -67,7 +67,7 @@ def test_named_write_repeats_its_row_ids(sink):
 
 @pytest.mark.deep
 def test_repeated_foreach_batch_sends_the_same_message_ids(sink):
-    """Nobody has to name its writes, but where there are two in one batch."""
+    """Writes need names only if a batch has two of them."""
 
     def send(rows, batch_id):
         sink.write(rows)

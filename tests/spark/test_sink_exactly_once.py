@@ -14,7 +14,7 @@ EARLIEST = {"startingOffsets": "earliest"}
 
 
 def counting(sink, **more):
-    """The bodies that count, as a batch read has them."""
+    """Return the committed bodies, read in a batch."""
     return sink.bodies(topic=sink.topic, isolation="committed", **more)
 
 

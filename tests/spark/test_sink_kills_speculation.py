@@ -24,13 +24,13 @@ pytestmark = ON_A_CLUSTER
 
 
 def death(given):
-    """What a task calls at each point: where a file of this directory says so, its executor dies.
+    """Return a function that a task calls at each point: if a file says so, its executor dies.
 
     It is a function within, so that workers, who do not know this file, get it by value.
     """
 
     def die(point):
-        """End the JVM that this worker is a child's child of, once."""
+        """Kill the JVM that started this worker's parent, once."""
         from pathlib import Path  # noqa: PLC0415  # in a worker
 
         from pyspark import TaskContext  # noqa: PLC0415  # the same
@@ -52,7 +52,7 @@ def death(given):
 
 
 def killing(spark, directory):
-    """The name of a sink whose task kills its executor where a file of a directory says so."""
+    """Return the name of a sink whose task kills its executor if a file says so."""
     die = death(str(directory))
 
     def within(rows):
@@ -81,7 +81,7 @@ def seen_by_all(sink, expected):
 
 
 def counting(sink, expected):
-    """What counts; everybody sees at least as much."""
+    """Check the committed rows; a consumer sees at least these."""
     found = sorted(map(int, sink.bodies(topic=sink.topic, isolation="committed")))
     assert len(found) == expected
     return found
@@ -108,7 +108,7 @@ def test_stream_with_killed_executors_has_each_row_once(sink, kind, deaths, way,
 
 @pytest.mark.parametrize("ids", ["keys", "true"])
 def test_ids_of_a_task_that_has_another_order_when_it_is_run_again(sink, deaths, ids):
-    """Those by keys are the same; those by position are another row's."""
+    """Ids from keys stay the same; ids from positions belong to other rows."""
 
     def turned(rows):
         from pyspark import TaskContext  # noqa: PLC0415  # in a worker

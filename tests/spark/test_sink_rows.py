@@ -17,7 +17,7 @@ LISTS = pa.list_(pa.string())
 
 
 def checked(first_row=0, *, ids=RowIds.NONE, task=TASK, **given):
-    """The rows of these columns; a body for each, if none is given."""
+    """Return the prepared rows of these columns, with a body for each if none is given."""
     count = len(next(iter(given.values())))
     arrays = {"body": pa.array(["x"] * count), **given}
     arrays = {
@@ -34,7 +34,7 @@ def column(name, values, **more):
 
 
 def encoded(rows):
-    """The encoded properties of each row, by name."""
+    """Return the encoded properties of each row, by name."""
     texts = rows.column(ENCODED_PROPERTIES).to_pylist()
     return [decode_properties(text.decode()) for text in texts]
 
@@ -193,7 +193,7 @@ def test_sink_row_id_is_the_same_when_its_task_is_retried():
 
 
 def test_ids_by_keys_are_the_same_wherever_a_row_is():
-    """As behind a shuffle: in another partition, and in another order."""
+    """After a shuffle, a row may be in another partition and at another position."""
     expected = {"k1": "q:7:keys:k1", "k2 k3": "q:7:keys:k2 k3"}
     for keys, task in ((["k1", "k2 k3"], TASK), (["k2 k3", "k1"], TASK._replace(partition=9))):
         for given in (pa.array(keys), pa.array([each.split() for each in keys], LISTS)):

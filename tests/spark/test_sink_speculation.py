@@ -17,8 +17,8 @@ pytestmark = ON_A_CLUSTER
 
 @pytest.fixture
 def slow(spark, copies):
-    """The name of the sink, but that the first copy of one task has sent its rows
-    and does not say so."""
+    """Return the name of a sink in which the first copy of one task sends its rows and never
+    reports."""
     wait = waiting(copies.directory)
 
     def around(write, rows):
@@ -30,8 +30,8 @@ def slow(spark, copies):
 
 
 def assert_known_by_their_ids(sink):
-    """All rows of the slow task are there twice; of the others, too,
-    Spark may have started copies."""
+    """Check that all rows of the slow task are there twice; Spark may have copied other tasks as
+    well."""
     found = sink.load(topic=sink.topic, columns="body,properties").collect()
     times = Counter(row.properties[ROW_ID] for row in found)
     assert len(times) == ROWS
@@ -59,7 +59,7 @@ def test_speculative_task_of_stream_repeats_rows_with_the_same_ids(sink, slow, c
 
 
 def assert_counts_once(sink):
-    """Both copies of the slow task have sent their rows; those of one count."""
+    """Check that the rows of one copy of the slow task are committed, although both sent theirs."""
     found = sink.bodies(topic=sink.topic, isolation="committed")
     assert sorted(map(int, found)) == list(range(ROWS))
     assert sink.load(topic=sink.topic, columns="queueOffset").count() > ROWS
@@ -86,7 +86,8 @@ def _ours_alone(kind):
 
 
 def assert_seen_once(sink):
-    """Both copies of the slow task have staged their rows; everybody sees those of one."""
+    """Check that consumers see the rows of one copy of the slow task, although both staged
+    theirs."""
     found = sorted(int(message.body) for message in sink.messages(ROWS))
     assert found == list(range(ROWS))
 

@@ -40,7 +40,7 @@ def test_restarted_sink_query_sends_only_new_rows_under_new_ids(sink):
 
 
 def test_repeated_sink_batch_sends_the_same_message_ids(sink):
-    """As after a crash between the sink and the commit log: its entry is missing."""
+    """A crash between the sink and the commit log is simulated by removing the log's entry."""
     rows = sink.stream(topic=sink.filled(*range(20)), columns="body", **EARLIEST)
     sink.copy(rows)
     once = ids_of(sink.messages(20))
@@ -87,7 +87,7 @@ def test_unsendable_row_ends_the_sink_query_by_row_and_partition(sink):
 
 @pytest.mark.wide
 def test_sink_stream_accepts_rows_one_by_one(sink):
-    """Spark 4.0 gives streams no record batches: this is its way in a newer release."""
+    """Spark 4.0 gives streams no record batches; a newer release runs this path here."""
 
     class RowSource(RocketPollDataSource):
         @classmethod

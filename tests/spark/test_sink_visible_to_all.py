@@ -17,12 +17,12 @@ def _ours_alone(kind):
 
 
 def plain(sink, count, topic=None):
-    """The bodies that a Java client has read, of which there must be so many."""
+    """Return the bodies that a Java client has read, of which there must be this number."""
     return sorted(message.body.decode() for message in sink.messages(count, topic))
 
 
 def forget_the_end_of_batch_0(checkpoint):
-    """As after a crash between the sink and the commit log."""
+    """Remove the entry of batch 0 from the commit log, as if a crash had come before it."""
     for name in ("0", ".0.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
 

@@ -46,7 +46,7 @@ def test_unknown_source_option_is_refused_at_once():
 
 @pytest.fixture
 def _same_python(monkeypatch):
-    """Spark would start the Python that runs the tests."""
+    """Make Spark start the Python that runs the tests."""
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
 
 

@@ -28,7 +28,7 @@ def topic(source):
 
 @pytest.fixture
 def read(source, topic):
-    """Whatever a read of the topic raises, with T for its name; NONE takes an option away."""
+    """Return the error of a read, with T in place of the topic; NONE removes an option."""
 
     def read(given, act):
         options = {"topic": topic, **given}
@@ -122,7 +122,7 @@ class TestAddresses:
 
 
 class TestStreams:
-    """What only a stream that has started can know; its query fails with the same lines."""
+    """Mistakes that only a started stream can detect; its query fails with the same lines."""
 
     def failure(self, source, stream, checkpoint=None):
         with pytest.raises(PySparkException) as raised:

@@ -36,7 +36,7 @@ def time_of(ms):
 
 
 def as_row(message):
-    """A message, as a client has received it, in the order of ALL."""
+    """Return a received message as a row, in the order of ALL."""
     return (
         *(message.topic, message.queue.broker_name, message.queue.queue_id, message.queue_offset),
         *(message.properties.get("KEYS"), message.properties.get("TAGS"), message.body),

@@ -42,7 +42,7 @@ class TestTasks:
         return frame.select("body", "queueId", "queueOffset", spark_partition_id().alias("task"))
 
     def counted(self, rows):
-        """How many rows each task has read, and that none is missing or there twice."""
+        """Return the number of rows of each task; none may be missing or repeated."""
         assert sorted(row.body.decode() for row in rows) == numbers(10)
         by_task = {}
         for row in rows:

@@ -51,7 +51,7 @@ def test_source_offset_json_format():
 
 
 def test_source_offset_json_of_an_older_release_without_marks_round_trips():
-    """Spark compares texts: another one would be a batch."""
+    """Spark compares the texts: a different one would cause a batch."""
     document = {
         "v": 1,
         "offsets": {"orders": {"broker-a": {"0": 23}}},

@@ -36,7 +36,7 @@ def source(spark, terminator, tmp_path):
 
 @pytest.fixture
 def tls(tmp_path):
-    """The options, with files of this test's own."""
+    """Return the options, with this test's own files."""
     files = {"tlsCaFile": "ca.pem", "tlsCertFile": "client.crt", "tlsKeyFile": "locked.key"}
     for name in files.values():
         shutil.copy(CERTIFICATES / name, tmp_path / name)

@@ -24,7 +24,7 @@ def topic(source):
 
 
 def written(position, topic):
-    """A position as an option has it; T stands for the topic."""
+    """Return a position as an option has it; T stands for the topic."""
     return (
         json.dumps(position).replace('"T"', f'"{topic}"')
         if isinstance(position, dict)
@@ -52,7 +52,8 @@ def test_offsets(source, topic, start, end, even, odd):
 class TestTimes:
     @pytest.fixture
     def stored(self, source, topic):
-        """When the last message of the first wave was stored, and the first of the second."""
+        """Return the store times of the last message of the first wave, and the first of the
+        second."""
         waits = [source.load(topic=topic).agg({"storeTimestamp": "max"}).collect()[0][0]]
         wait_until("the clock goes on", lambda: time.time() > waits[0].timestamp() + 0.002)
         source.cluster.send(topic, "later", queues=2)  # in queue 0 alone
@@ -75,7 +76,7 @@ class TestTimes:
 
 
 def test_data_frame_is_a_snapshot_at_load_for_all_its_actions(source, topic):
-    """Scalar subqueries and the sides of a join have a reader each, planned at the same time."""
+    """Scalar subqueries and the sides of a join each have a reader, planned at the same time."""
     frame = source.load(topic=topic)
     source.spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW made USING rocketpoll "
@@ -95,7 +96,7 @@ def test_data_frame_is_a_snapshot_at_load_for_all_its_actions(source, topic):
 
 
 def test_data_frame_with_a_schema_is_a_snapshot_at_its_first_action(source, topic):
-    """Spark does not ask the source anything before."""
+    """Spark does not call the source before."""
     frame = source.load(schema="body binary", topic=topic)
     source.cluster.send(topic, "later", queues=2)
     assert frame.count() == len(BODIES) + 1

@@ -16,8 +16,8 @@ pytestmark = ON_A_CLUSTER
 
 @pytest.fixture
 def slow(spark, cluster, tmp_path, copies):
-    """The source, but that the first copy of one task has read all its rows and
-    does not come to its end."""
+    """Return the name of a source in which the first copy of one task reads all its rows and never
+    ends."""
     wait = waiting(copies.directory)
 
     def slowed(reader):

@@ -38,7 +38,7 @@ def sent(source, bodies):
 
 
 def assert_same(found, expected, by):
-    """As chispa cannot sort rows with maps."""
+    """Compare rows with maps, which chispa cannot sort."""
     assert found.dtypes == expected.dtypes
     assert found.orderBy(by).collect() == expected.orderBy(by).collect()
 

@@ -16,7 +16,7 @@ from rocketpoll import EmbeddedBroker, read_committed
 
 
 class Killed(BaseException):
-    """The driver ends here."""
+    """The driver is killed here."""
 
 
 pytestmark = pytest.mark.usefixtures("own_producers")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("own_producers")
 
 @pytest.fixture
 def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
-    """Make a sink whose batches all see."""
+    """Return a function that makes a sink with visibleTo=all."""
 
     def make(query="query", **options):
         given = {"visibleTo": "all", "retryTimeoutMs": "300", **options}
@@ -40,13 +40,13 @@ def sink(made):
 
 @pytest.fixture
 def seen(rocketpoll_broker, rocketpoll_topic):
-    """What a consumer that knows of no batches has read."""
+    """Return what a consumer without isolation has read."""
     return lambda: sorted(m.text for m in rocketpoll_broker.messages(rocketpoll_topic))
 
 
 @pytest.fixture
 def manifests(rocketpoll_broker, rocketpoll_topic):
-    """The manifests so far."""
+    """Return the stored manifests."""
 
     def found():
         commits = commits_topic_name(rocketpoll_topic)
@@ -58,7 +58,7 @@ def manifests(rocketpoll_broker, rocketpoll_topic):
 
 
 def failing_once(monkeypatch, name, error, *, behind=True):
-    """Have a request fail once, before or behind its work."""
+    """Make a request fail once, before or after its work."""
     real, errors = getattr(StagingApi, name), [error]
 
     def call(self, *arguments):
@@ -105,7 +105,7 @@ def test_commit_without_answer_is_sent_again(monkeypatch, sink, seen, manifests,
 
 
 def test_rows_are_never_named_before_they_are_there(monkeypatch, sink, seen, manifests):
-    """A manifest before its rows would have readers wait for them, or for others in their place."""
+    """Readers of a manifest without rows would wait for them, or read others in their place."""
     sent = sink.send(0, sink.rows(2))
     failing_once(monkeypatch, "commit_batch", Killed(), behind=False)
     with pytest.raises(Killed):
@@ -234,7 +234,7 @@ def test_batch_write_is_visible_whole_or_not_at_all(made, seen, manifests):
 
 
 def test_overlapping_writes_of_one_sink_are_refused(made, seen):
-    """The later one is committed first; the earlier one says so, and may be written again."""
+    """The later write is committed first; the earlier one fails, and may be repeated."""
     sink = made(query=None)
     early, late = sink.writer(), sink.writer()
     sent = sink.attempt(0, 0, ["early"], early)
@@ -280,7 +280,7 @@ def test_foreach_batch_write_is_visible_once_per_sink_and_batch(
 def test_txn_app_id_and_version_make_batch_writes_idempotent(
     made, seen, manifests, rocketpoll_broker, rocketpoll_topic
 ):
-    """As with Spark Connect: a function of foreachBatch that is run again is seen once."""
+    """For example with Spark Connect: a repeated foreachBatch function commits once."""
 
     def version(number, query=None, application="large"):
         return made(query, txnAppId=application, txnVersion=str(number))
@@ -306,8 +306,7 @@ def test_txn_app_id_and_version_make_batch_writes_idempotent(
 def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused(
     made, seen, manifests
 ):
-    """Tasks that hear of it count their rows; tasks that have staged theirs before know how many
-    these are."""
+    """Tasks that learn of it count their rows; others have counted theirs when they staged them."""
     first = made(checkpointLocation="here")
     first.write(0, first.rows(1))
     copy, again = made(checkpointLocation="elsewhere"), made(checkpointLocation="here")
@@ -325,7 +324,7 @@ def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused
 
 
 def test_repeated_staged_batch_with_other_rows_is_accepted(made, seen, manifests, caplog):
-    """The others are told of: those of an older checkpoint look the same."""
+    """A warning names them, because an older checkpoint looks the same."""
     killed = made(checkpointLocation="here")
     rows = killed.rows(2, 1)
     killed.write(0, rows)

@@ -24,20 +24,21 @@ def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
 
 @pytest.fixture
 def seen(rocketpoll_broker, rocketpoll_topic):
-    """What a consumer that knows of no batches has read."""
+    """Return what a consumer without isolation has read."""
     return lambda: sorted(m.text for m in rocketpoll_broker.messages(rocketpoll_topic))
 
 
 @pytest.fixture
 def staged(rocketpoll_broker, rocketpoll_topic):
-    """The names of all that the sink has staged."""
+    """Return the names of all staged chunks of the sink."""
     directory = rocketpoll_broker.directory / "staging" / rocketpoll_topic
     return lambda: [file.name for file in directory.iterdir()]
 
 
 @pytest.fixture
 def chunks(monkeypatch):
-    """What tasks have sent to be staged; the story fails what it likes, before or behind that."""
+    """Record the chunks that tasks stage; the test fails some, before or after the
+    broker's work."""
     sent, stage = [], StagingApi.stage_chunk
 
     class Chunks(list):
@@ -125,7 +126,7 @@ def test_task_of_a_committed_batch_sends_nothing(sink, seen, chunks):
 
 
 def test_attempt_told_late_of_its_committed_batch_stages_no_more(monkeypatch, sink, seen):
-    """It looked before another driver committed, which has stored no manifest yet."""
+    """It checked before another driver committed, which has not stored its manifest yet."""
     monkeypatch.setattr(staged_commit, "commit", lambda *_, **__: None)
     sent = sink.send(0, sink.rows(2))
     look = StagingApi.last_batch
@@ -183,7 +184,7 @@ def test_sink_name_of_another_query_is_refused_with_possible_causes(sink, seen):
 def test_sink_reset_command_of_the_error_lets_the_query_restart(
     sink, seen, query, rocketpoll_broker
 ):
-    """The checkpoint is gone, or an older copy is back, and the rows are wanted once more."""
+    """The checkpoint was deleted or restored from an older copy, and the rows are wanted again."""
     sink.write(1, sink.rows(1))
     sink.query = query
     with pytest.raises(WriteError) as raised:
@@ -196,7 +197,7 @@ def test_sink_reset_command_of_the_error_lets_the_query_restart(
 
 
 def test_batch_id_below_the_last_committed_is_refused(sink, seen):
-    """A driver that was replaced, or an older copy of the checkpoint."""
+    """For example from a replaced driver, or an older copy of the checkpoint."""
     sent = sink.send(0, sink.rows(1))
     sink.commit(0, sent)
     sink.write(1, sink.rows(1))

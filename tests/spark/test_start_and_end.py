@@ -14,7 +14,7 @@ from rmq_spark.spark.plan.position_resolver import PositionResolver
 
 @pytest.fixture
 def topic(rocketpoll_broker, rocketpoll_topic):
-    """Queues of 0, 1, 2 and 3 messages."""
+    """Create a topic with queues of 0, 1, 2 and 3 messages."""
     for number in range(4):
         send(rocketpoll_broker, rocketpoll_topic, number, *("x" * (n + 1) for n in range(number)))
     return rocketpoll_topic

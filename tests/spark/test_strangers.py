@@ -24,12 +24,12 @@ EVERY = (A0, A1, B0, B1)
 
 
 def by_broker(*, topic="T", a=0, b=0, name_of_b="b"):
-    """One position for all queues of each broker."""
+    """Return one position for all queues of each broker."""
     return json.dumps({topic: {"a": {"*": a}, name_of_b: {"*": b}}})
 
 
 def begin(batches):
-    """Plan the first batch, as Spark does where a query has no checkpoint."""
+    """Plan the first batch of a query without a checkpoint, as Spark does."""
     return batches.latest_offset(batches.initial_offset(), NO_LIMITS)
 
 
@@ -185,7 +185,7 @@ def test_starting_offsets_with_wait_for_topic_may_name_any_broker(pair):
 
 @pytest.fixture
 def checkpoint(pair):
-    """Where a query has come that has read two messages of each queue."""
+    """Return the position of a query that has read two messages of each queue."""
     with pair.query(subscribe="T") as batches:
         found = begin(batches)
         assert places(found) == dict.fromkeys(EVERY, 2)
@@ -195,7 +195,7 @@ def checkpoint(pair):
 @pytest.mark.parametrize("selected", SELECTIONS)
 @pytest.mark.parametrize("away", ["wait", "skip"])
 def test_ending_offsets_of_an_unknown_broker_are_waited_for_once(pair, checkpoint, selected, away):
-    """Whatever is said of brokers that are away: where a run ends is settled once."""
+    """The end of a run is determined once, whatever is known of unreachable brokers."""
     pair.send(*EVERY, *EVERY)
     options = {**selected, "endingOffsets": by_broker(a=3, b=3), "onBrokerAway": away}
     for goes_on in (True, False):
@@ -211,7 +211,7 @@ def test_ending_offsets_of_an_unknown_broker_are_waited_for_once(pair, checkpoin
 
 
 def test_starting_offsets_are_ignored_after_the_query_has_a_checkpoint(pair, checkpoint):
-    """The broker that `startingOffsets` names may have left for good since."""
+    """The broker that `startingOffsets` names may have been removed since."""
     pair.send(A0)
     pair.forget_b()
     options = {"subscribe": "T", "startingOffsets": by_broker(), "failOnDataLoss": "false"}

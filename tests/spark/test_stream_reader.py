@@ -35,7 +35,7 @@ def through_json(document):
 
 @pytest.fixture
 def old_reader(rocketpoll_broker, rocketpoll_topic):
-    """As Spark 4.0 and 4.1 are given."""
+    """Return the reader for Spark 4.0 and 4.1."""
     readers = []
 
     def make(**more):

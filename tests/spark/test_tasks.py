@@ -102,7 +102,7 @@ assert "pandas" not in sys.modules
 
 
 def test_spark_task_does_not_import_pandas(rocketpoll_broker, rocketpoll_topic):
-    """Arrow loads it, where it is installed, as soon as it looks into anything of Python's."""
+    """Arrow imports an installed pandas as soon as it converts Python objects."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc", tags="t", keys="k")
     place = rocketpoll_broker.address, rocketpoll_topic, queue_of("T").broker_name
     run = subprocess.run(
@@ -226,7 +226,7 @@ def test_range_missing_in_a_queue_is_data_loss(rocketpoll_broker, rocketpoll_top
 
 
 def test_tasks_say_once_that_a_broker_is_away_and_once_that_it_is_back(caplog):
-    """A worker reads one piece after the other, of many queues: a hundred lines told of nothing."""
+    """A worker reads many ranges in turn, which would log a hundred lines."""
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 3)
         for number in range(3):

@@ -21,8 +21,7 @@ PACKAGES = ("numpy", "pyarrow", "orjson")
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """As where rocketpoll is installed among the packages of this Python:
-    nothing of it is on a path."""
+    """Hide rocketpoll from sys.path, as if it were installed in this Python's packages."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setattr(
@@ -59,7 +58,7 @@ def test_worker_python_with_rocketpoll_on_its_path_is_accepted(tmp_path, monkeyp
 
 @pytest.mark.parametrize("text", ["#!/bin/sh\nexit 3\n", "no program", None])
 def test_worker_python_that_exists_only_on_workers_is_not_checked(tmp_path, monkeypatch, text):
-    """As one that only the machines of a cluster have."""
+    """The path may exist only on a cluster's machines."""
     python = tmp_path / "python"
     if text is not None:
         python.write_text(text, encoding="utf-8")
@@ -74,7 +73,7 @@ def test_worker_python_check_accepts_the_running_python(monkeypatch):
 
 
 def test_worker_with_only_the_sources_on_its_path_is_refused(tmp_path):
-    """As where PYTHONPATH names the project's folder: then Spark finds the source in any Python."""
+    """With PYTHONPATH set to the project's folder, Spark finds the source in any Python."""
     bare = bare_python(tmp_path / "bare")
     check = "from rmq_spark.spark.worker_python import check_worker_python as c; c()"
     done = subprocess.run(

@@ -141,7 +141,7 @@ def test_txn_app_id_and_version_are_refused_for_streams(rocketpoll_broker, rocke
 def test_deduplication_by_id_and_content_loses_no_reordered_row(
     monkeypatch, rocketpoll_broker, rocketpoll_topic
 ):
-    """As behind a shuffle, where the id of one row may be another one's next time."""
+    """After a shuffle, the id of one row may belong to another row."""
     sink = CommittingSink(
         monkeypatch, rocketpoll_broker, rocketpoll_topic, delivery="at_least_once"
     )

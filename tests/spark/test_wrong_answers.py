@@ -43,7 +43,7 @@ TOLERANT = {"failOnDataLoss": "false", "onBadRecord": "skip"}
 
 
 def rows_of(options, topic, end=ROWS):
-    """The rows that a task gives before its error, and that."""
+    """Return the rows that a task yields before its error, and the error."""
     rows = []
     try:
         for batch in read_range(options, SCHEMA, OffsetRange(queue_of(topic), 0, end)):
@@ -91,7 +91,7 @@ def test_wrong_pull_answers_give_right_rows_once_or_an_error(
 def test_filtered_rows_up_to_an_offset_are_right_or_reported_whatever_a_broker_answers(
     rocketpoll_broker, rocketpoll_topic, caplog, lie, more
 ):
-    """The answers reach past the range, as the broker counts the messages that match."""
+    """The broker counts matching messages only, so its answers reach past the range."""
     with rocketpoll_broker.producer() as producer:
         for number in range(ROWS):
             message = Message(rocketpoll_topic, b"body %d" % number, tags="AB"[number % 2])
@@ -119,7 +119,7 @@ def test_filtered_rows_up_to_an_offset_are_right_or_reported_whatever_a_broker_a
 def test_rows_are_right_whatever_places_a_broker_names_in_its_own_files(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, lie
 ):
-    """Its proof is good, and its log has records of other topics and queues as well."""
+    """The broker's proof is valid, and its log has records of other topics and queues."""
     monkeypatch.setattr(record_locations, "RUN_BYTES_MIN", 1)
     rocketpoll_broker.create_topic(rocketpoll_topic, 2)
     for number in range(0, ROWS, 10):
@@ -147,7 +147,7 @@ def test_rows_are_right_whatever_places_a_broker_names_in_its_own_files(
 def test_query_survives_name_server_answers_with_changing_addresses(
     rocketpoll_broker, rocketpoll_topic
 ):
-    """Two ways to the broker, and one to nobody."""
+    """Two addresses lead to the broker, and one to nothing."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
     there = rocketpoll_broker.address

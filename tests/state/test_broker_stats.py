@@ -11,7 +11,7 @@ SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
 
 class Clocked:
-    """Statistics with a clock that is moved, and sampled on the way as the controller does it."""
+    """Statistics with a movable clock, sampled on the way as the controller does."""
 
     def __init__(self):
         self.now_ms = NOON

@@ -6,7 +6,7 @@ from rocketpoll.broker.state.tables.table import PendingChanges
 
 
 class Names:
-    """A table of plain values, and the changes of it."""
+    """A table of plain values, and its pending changes."""
 
     def __init__(self, **values):
         self.values = values

@@ -18,7 +18,7 @@ def offsets(tmp_path):
 
 
 def test_commit_may_lower_an_offset_and_a_pull_may_not(offsets):
-    """R23: an older offset that came late overwrote a newer."""
+    """R23: an older offset that arrived late overwrote a newer one."""
     offsets.commit("g", "T", 0, 10)
     offsets.advance("g", "T", 0, 7)
     assert offsets.query("g", "T", 0) == 10
@@ -78,7 +78,8 @@ def test_forgotten_offsets_stay_forgotten_after_restart(tmp_path, offsets, forge
 
 
 def test_rocketmqs_consumer_offset_file_is_loaded(tmp_path):
-    """Bare numbers as keys; and what is no topic@group, which RocketMQ passes over, is not lost."""
+    """Keys are unquoted numbers; entries that are no topic@group, which RocketMQ ignores,
+    are kept."""
     (tmp_path / "consumerOffset.json").write_text(
         '{\n\t"dataVersion":{"counter":4,"stateVersion":0,"timestamp":9},\n\t"offsetTable":{'
         '"T@g":{0:12,1:13\n\t\t},"%RETRY%g@g":{0:3},"strange":{0:1},"a@b@c":{0:2}\n\t}\n}'
@@ -104,7 +105,7 @@ def test_consumer_offset_view_is_read_only_and_its_wrapper_a_copy(offsets):
 
 
 class Memory:
-    """A table that keeps the text, as a file would."""
+    """A table that keeps its text in memory."""
 
     def __init__(self):
         self.text = None
@@ -119,7 +120,7 @@ class Memory:
 
 
 class OffsetMachine(RuleBasedStateMachine):
-    """Offsets against one flat dict, over restarts; there is room for eight."""
+    """Compares offsets with a dict, over restarts; there is room for eight."""
 
     offsets_max = 8
     groups = st.sampled_from(["g", "h", "%RETRY%"])
@@ -157,7 +158,7 @@ class OffsetMachine(RuleBasedStateMachine):
         self.change(after, lambda: self.offsets.clone(source, group, topic))
 
     def change(self, after, act):
-        """Do something, for which there may be no room: then nothing changes."""
+        """Make a change, which is refused without effect if there is no room."""
         if len(self.model) < len(after) > self.offsets_max:
             with pytest.raises(
                 TooMany, match=r"consumer offsets already, .* \(maxConsumerOffsets=8\)"

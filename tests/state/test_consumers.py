@@ -213,10 +213,9 @@ def test_connection_with_a_changed_client_id_is_a_new_member(consumers, one):
 
 
 class MemberMachine(RuleBasedStateMachine):
-    """Members of groups against a dict; whoever is left hears of every change, and of nothing else.
-
-    There is room for four members, and for three subscriptions of all groups or of one client.
-    """
+    """Compares members of groups with a dict: the other members are notified of every change, and
+    of nothing else. There is room for four members, and for three subscriptions of all groups or of
+    one client."""
 
     patch = pytest.MonkeyPatch()
     connections = tuple(FakeConnection(name) for name in "abc")
@@ -293,7 +292,7 @@ class MemberMachine(RuleBasedStateMachine):
         )
 
     def teardown(self):
-        """Who has gone leaves all room that there was."""
+        """Check that departed members leave no used room."""
         for connection in self.connections:
             finished(self.consumers.connection_closed(connection))
         assert vars(self.room) == vars(room(4, self.room._bytes_max))

@@ -44,7 +44,7 @@ def test_release_is_never_refused_over_the_limit():
 
 
 def test_subscription_bytes_are_not_underestimated():
-    """Measured while they are kept, in a group of a heartbeat as it arrives."""
+    """Measured while they are kept, in a group from a received heartbeat."""
     texts = tuple(
         SubscriptionData(
             topic=f"topic-{number}",

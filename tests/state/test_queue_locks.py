@@ -32,17 +32,17 @@ CONNECTIONS = defaultdict(FakeConnection)
 
 
 def lock(locks, group, client_id, queues, *, by=None, is_member=True):
-    """Lock queues on a client's own connection, or by another."""
+    """Lock queues on a client's own connection, or on another one."""
     return locks.lock(CONNECTIONS[by or client_id], group, client_id, queues, is_member=is_member)
 
 
 def unlock(locks, group, client_id, queues, *, by=None):
-    """Unlock queues on a client's own connection, or by another."""
+    """Unlock queues on a client's own connection, or on another one."""
     locks.unlock(CONNECTIONS[by or client_id], group, client_id, queues)
 
 
 def close(locks, by, *, is_member=False):
-    """End a connection, with a client that is a member of all its groups, or of none."""
+    """Close a connection, whose client is a member of all its groups, or of none."""
     for _ in locks.connection_closed(CONNECTIONS[by], lambda _group, _client_id: is_member):
         pass
 
@@ -53,7 +53,7 @@ def many(count):
 
 @pytest.fixture
 def small_room(monkeypatch):
-    """Room for the locks of 64 queues, 4 of each member and 2 of each stranger."""
+    """Limit locks to 64 queues, 4 for each member and 2 for each other client."""
     one = 512 + 2 * getsizeof("x")  # a lock, a group and a client's id of one letter each
     monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.LOCK_BYTES_MAX", 64 * one)
     monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.NON_MEMBER_SHARE", 32)
@@ -234,8 +234,7 @@ def test_queue_locks_of_gone_groups_are_removed(locks, clock):
 
 
 class LockMachine(RuleBasedStateMachine):
-    """Whatever happens, no queue has two owners within a minute,
-    and nobody is kept out for longer."""
+    """Checks that no queue has two owners within a minute, and that no client waits longer."""
 
     clients = st.sampled_from("abc")
     connections = st.sampled_from("xyz")

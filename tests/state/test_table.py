@@ -9,7 +9,7 @@ from rocketpoll.broker.state.tables.table import SavedTable
 
 
 class Slow:
-    """A table whose disk can be held up, and can fail."""
+    """A table whose disk can be slow, and can fail."""
 
     def __init__(self):
         self.saved = []

@@ -17,7 +17,7 @@ from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
 
 
 class Variable:
-    """A table that is kept in memory."""
+    """A table in memory."""
 
     def __init__(self):
         self.value = None
@@ -145,7 +145,7 @@ def test_each_topic_change_increments_the_data_version(topics, clock):
 
 
 def test_rocketmqs_topics_file_is_loaded_with_its_version(tmp_path, clock):
-    """As 5.x writes them: tabs, attributes, a state version."""
+    """As 5.x writes them: with tabs, attributes and a state version."""
     (tmp_path / "topics.json").write_text(
         '{\n\t"dataVersion":{"counter":7,"stateVersion":3,"timestamp":1700000000123},\n\t"topicConfigTable":{\n'
         '\t\t"orders":{"attributes":{"+message.type":"NORMAL"},"order":false,"perm":6,"readQueueNums":8,'
@@ -278,7 +278,7 @@ def test_topic_table_version_grows_exactly_when_the_table_changes(changes):
 
 
 def by_hand(clock, entries, **settings):
-    """The topics of a table that somebody has written."""
+    """Return the topics of a table edited by hand."""
     table = Variable()
     table.value = TopicConfigSerializeWrapper(topic_config_table=entries)
     return TopicConfigManager(table, Variable(), now_ms=clock, **topic_settings(**settings))
@@ -312,7 +312,7 @@ def files_in(root):
 
 @pytest.fixture
 def is_large(monkeypatch):
-    """Every table is as large as that of a broker with thousands of topics."""
+    """Make every table count as large, as with thousands of topics."""
     monkeypatch.setattr(topic_config, "SMALL_TABLE_TOPICS", 0)
 
 

@@ -12,13 +12,13 @@ import pytest
 
 @pytest.fixture
 def dice() -> random.Random:
-    """Randomness that a failing run can repeat: ROCKETPOLL_SEED."""
+    """Return a random generator seeded by ROCKETPOLL_SEED, so that a failed run can be repeated."""
     return random.Random(int(os.environ.get("ROCKETPOLL_SEED", "1")))
 
 
 @pytest.fixture
 def disk_path():
-    """A directory on a disk, whose files can be out of memory: those of other tests may not be."""
+    """Return a directory on a real disk; other tests may keep files in memory."""
     build = Path(__file__).parents[2] / "build"
     build.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=build) as directory:

@@ -1,13 +1,9 @@
-"""Writes into a store until it is killed: the child process of `kill_campaign`.
-
-It says ``ready``, reads one line, ``<cycle> <directory>``, opens the store there and starts four
-writers. Each has up to eight puts in flight, single messages, batches and chunks by turns, and when
-it has been told that one is stored it looks whether it is visible, and reports its messages on the
-standard output: a line of `Acknowledged` each. A further thread makes checkpoints, as often as it
-can be bothered.
-
-With ``--fault=ack-early`` it reports before it puts. Whoever reads the report must find that out.
-"""
+"""Writes into a store until it is killed: the child process of `kill_campaign`. It prints
+``ready``, reads one line, ``<cycle> <directory>``, opens the store there and starts four writers.
+Each has up to eight puts in flight: single messages, batches and chunks in turn. When a put is
+acknowledged, the writer checks that its messages are visible, and prints a line of `Acknowledged`
+for each. Another thread writes checkpoints continuously. With ``--fault=ack-early`` it reports
+before it puts; the reader of the report must detect that."""
 
 from __future__ import annotations
 
@@ -48,7 +44,7 @@ _FILLING = os.urandom(2 * BODY_BYTES[1])
 
 
 class Put(NamedTuple):
-    """What one call puts: messages of one queue with successive sequences."""
+    """One put: messages of one queue with successive sequence numbers."""
 
     kind: str
     first_sequence: int
@@ -56,7 +52,7 @@ class Put(NamedTuple):
 
 
 class Writer:
-    """One thread's work."""
+    """The work of one thread."""
 
     def __init__(
         self, store: MessageStore, number: int, cycle: int, *, reports_early: bool
@@ -72,7 +68,7 @@ class Writer:
         self._reports_early = reports_early
 
     def run(self) -> None:
-        """Put and report until the end."""
+        """Put and report until the process is killed."""
         while True:
             puts = [self._draw() for _ in range(self._dice.randint(1, IN_FLIGHT_MAX))]
             if self._reports_early:
@@ -128,7 +124,7 @@ class Writer:
         return result
 
     def _look(self, put: Put, result: PutMessageResult) -> list[int]:
-        """What is acknowledged is visible; where each of the messages lies."""
+        """Check that acknowledged messages are visible; return their positions."""
         topic, queue_id, count = put.messages[0].topic, put.messages[0].queue_id, len(put.messages)
         found: list[StoredMessage] = []
         while len(found) < count:
@@ -166,14 +162,14 @@ class Writer:
 
 
 def make_checkpoints(store: MessageStore, dice: random.Random) -> None:
-    """As a broker's timer does, only more often."""
+    """Write checkpoints as a broker's timer does, but more often."""
     while True:
         time.sleep(dice.uniform(0, PAUSE_SECONDS_MAX))
         store.save_checkpoint()
 
 
 def main() -> None:
-    """Never comes back, unless nobody says where to write."""
+    """Run until killed, or return if no directory is given."""
     parser = argparse.ArgumentParser(description="Writes into a store until it is killed.")
     parser.add_argument("--fault", choices=[ACKNOWLEDGE_EARLY])
     fault = parser.parse_args().fault

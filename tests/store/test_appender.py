@@ -162,7 +162,7 @@ def test_message_that_cannot_be_stored_returns_reason_and_leaves_no_trace(
 
 
 def test_stored_message_over_a_lowered_size_limit_can_be_put_again(tmp_path):
-    """The limit may have been another one then: giving it back, or delivering it, loses nothing."""
+    """The limit may have been higher then; returning or delivering the message must not lose it."""
     store = open_store(tmp_path, max_message_size=10)
     long = message("x" * 11)
     assert store.put_draft(draft_of(long)).status is Status.MESSAGE_ILLEGAL

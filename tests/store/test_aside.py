@@ -6,7 +6,7 @@ from rocketpoll.broker.store.steps import run_in_thread, start_in_thread
 
 
 class Threads:
-    """Jobs that were given to be run aside; each runs when the test says so."""
+    """A thread whose jobs run when the test says so."""
 
     def __init__(self):
         self.jobs = []
@@ -15,7 +15,7 @@ class Threads:
         self.jobs.append((job, tell))
 
     def run(self):
-        """Run the job that was given first, and tell of its end."""
+        """Run the oldest job, and report its end."""
         job, tell = self.jobs.pop(0)
         try:
             job()
@@ -26,7 +26,7 @@ class Threads:
 
 
 def outcome(steps):
-    """Return what comes out of steps that have nothing to wait for any more."""
+    """Return the result of steps that need not wait any more."""
     with pytest.raises(StopIteration) as end:
         next(steps)
     return end.value.value

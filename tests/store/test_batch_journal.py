@@ -26,7 +26,7 @@ def path(tmp_path):
 
 
 def journal_at(path, *notes, generation=1):
-    """A journal in which this is noted."""
+    """Return a journal with these entries."""
     journal = BatchJournal(LocalDisk(), path)
     journal.create()
     journal.start_generation(generation)
@@ -36,7 +36,7 @@ def journal_at(path, *notes, generation=1):
 
 
 def noted(path, generation=1):
-    """What a new start finds."""
+    """Return what a new start reads."""
     journal = BatchJournal(LocalDisk(), path)
     try:
         return journal.load(generation)
@@ -111,7 +111,8 @@ def test_batch_journal_of_a_wrong_size_is_refused(path):
 
 
 def test_journal_preallocated_before_a_kill_is_recreated_and_flushed(path, monkeypatch):
-    """Else a power loss may take it when the table beside it is saved, which then misses it."""
+    """Otherwise a power loss may remove it when the table beside it is saved, which then lacks its
+    entries."""
     path.write_bytes(bytes(commit_table.JOURNAL_BYTES))
     again, flush, flushes = BatchJournal(LocalDisk(), path), LocalFile.flush, []
     assert again.load(0) == []

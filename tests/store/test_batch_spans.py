@@ -11,7 +11,7 @@ ROWS_MAX, BYTES_MAX = 50_000, 4 << 20
 
 
 def spans_of(appends):
-    """Return the spans of appends to queues, each so many rows behind the last of its queue."""
+    """Return the spans of appends to queues, each a number of rows after the last of its queue."""
     ends, spans = {}, []
     for queue_id, skipped, count, body_bytes, crc in appends:
         at = ends.get(queue_id, 100) + skipped

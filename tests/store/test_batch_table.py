@@ -42,7 +42,7 @@ def clock():
 
 @pytest.fixture
 def small_journal(monkeypatch):
-    """A journal of three entries, so that the table is saved as a whole now and then."""
+    """Limit the journal to three entries, so that the whole table is saved now and then."""
     monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 3 * 4_096)
     monkeypatch.setattr(commit_table, "_ENTRY_BYTES", 512)
 
@@ -55,7 +55,7 @@ def opened(directory, disk=None, clock=None):
 
 
 def committed(table, number, sink="s"):
-    """Commit a batch of one row; what the table says of it."""
+    """Commit a batch of one row; return the table's entry."""
     table.begin(OpenBatch(sink=sink, batch_id=number, log_offset=number), 1)
     return table.commit(sink, replace(FIRST, batch_id=number))
 
@@ -256,7 +256,7 @@ def test_older_copy_of_the_batch_table_is_detected(tmp_path):
 
 @pytest.mark.usefixtures("small_journal")
 def test_damaged_batch_table_is_not_replaced_by_an_older_backup(tmp_path):
-    """As its backup would, by which the batches since could be committed once more."""
+    """With the backup, later batches could be committed twice."""
     table = opened(tmp_path)
     for number in range(8):
         committed(table, number)

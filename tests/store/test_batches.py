@@ -62,13 +62,14 @@ CHUNKS = [(*queue, texts) for queue, texts in ROWS.items()]
 
 @pytest.fixture(autouse=True)
 def _small_journal(monkeypatch):
-    """Few pages, which are soon full, and of which a disk that keeps all versions has few."""
+    """Use few pages in the journal, which is soon full, and small for a disk that keeps all
+    versions."""
     monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 4 * 4_096)
 
 
 @pytest.fixture
 def two_records_at_a_time(monkeypatch):
-    """A step of reput dispatches two records."""
+    """Let a step of reput dispatch two records."""
     for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
         monkeypatch.setattr(f"rocketpoll.broker.store.dispatch.reput.{name}", 2)
 
@@ -81,7 +82,7 @@ def store(tmp_path, request):
 
 
 def rows_seen(store):
-    """What of the rows a consumer finds, by queue; a queue without any is left out."""
+    """Return the rows that a consumer sees, by queue, without empty queues."""
     known = {text for texts in ROWS.values() for text in texts}
     found = {queue: [text for text in bodies(store, *queue) if text in known] for queue in ROWS}
     return {queue: texts for queue, texts in found.items() if texts}
@@ -126,7 +127,7 @@ def test_adjoining_spans_are_merged_up_to_a_row_limit(store, monkeypatch):
 
 @pytest.fixture
 def many_rows(monkeypatch):
-    """Rows of a few queues, of which a step appends or carries at most five."""
+    """Return rows of a few queues; a step appends or dispatches at most five."""
     monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
     monkeypatch.setattr(chunk_appender, "RECORDS_PER_STEP", 5)
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 5)
@@ -263,13 +264,13 @@ def test_rollback_during_reput_of_a_committed_batch_shows_no_part_of_it(tmp_path
 
 
 def refuse_after(count):
-    """What admits so many chunks, and then refuses."""
+    """Return a function that admits a number of chunks, and then refuses."""
     admissions = itertools.count()
     return lambda _: refuse(_) if next(admissions) >= count else None
 
 
 class BatchMachine(RuleBasedStateMachine):
-    """Batches, single messages and a partial reput: readers see whole batches, in order.
+    """Random batches, messages and partial reputs: readers see whole batches, in order.
 
     Each queue shows a prefix of what the log has for it, and all rows of a batch or none.
     """
@@ -351,7 +352,7 @@ class BatchMachine(RuleBasedStateMachine):
         self.reput()
 
     def seen(self):
-        """How many messages of each queue are seen; they are the first that the log has."""
+        """Return how many messages of each queue are visible; they are the first in the log."""
         counts = {}
         for queue in {queue for put in self.log for queue in put}:
             expected = [text for put in self.log for text in put.get(queue, ())]
@@ -383,7 +384,7 @@ TestBatchMachine = BatchMachine.TestCase
 
 
 class Killed(BaseException):
-    """The end of a broker in the middle of a commit."""
+    """The broker is killed within a commit."""
 
 
 @pytest.mark.parametrize("step", range(6))
@@ -442,7 +443,7 @@ def test_topic_deleted_during_a_stepwise_reput_takes_only_its_own_rows_along(tmp
 
 @pytest.mark.parametrize("between", [None, 3, 5, 7, 9])
 def test_rolled_back_batch_leaves_offset_gaps_only_before_messages_of_others(store, between):
-    """Its offsets go to who comes next, unless somebody has come behind one already."""
+    """The offsets go to the next messages, unless others have been appended after them."""
     sink, steps, admissions = Sink(store), itertools.count(), itertools.count(1)
     chunks = [("T", 0, [f"{number}", "row"]) for number in range(4)]
     attempt = sink.stage(0, chunks)
@@ -475,7 +476,7 @@ def test_repeated_commit_answers_the_same_and_appends_nothing(store):
 
 
 def at_the_same_time(dice, *requests):
-    """Take steps of several requests by turns; return what each has returned or raised."""
+    """Run the steps of several requests in turns; return the result or the error of each."""
     under_way, awaited, ends = dict(enumerate(requests)), {}, {}
     while under_way:
         ready = [number for number in under_way if awaited.get(number, no_pause()).done()]
@@ -495,7 +496,7 @@ def at_the_same_time(dice, *requests):
 
 
 def where_nothing_goes(job, then):
-    """Do a job at once; on this disk, what was staged cannot be deleted behind a commit."""
+    """Do a job at once; deletion of staged files fails on this disk."""
     if not isinstance(job, partial):  # the only job that nothing waits for
         at_once(job, then)
 
@@ -607,7 +608,7 @@ def test_commit_with_another_row_count_is_refused(store):
 
 
 def test_commit_of_a_batch_before_the_last_one_is_refused(store):
-    """As of a checkpoint that went back, or begins anew: its rows would be lost without a word."""
+    """For example from an older checkpoint: its rows would be lost silently."""
     sink = Sink(store)
     sink.commit(40, sink.stage(40, CHUNKS[:1]))
     for batch_id in (0, 39):
@@ -632,7 +633,7 @@ def test_forgotten_sink_commits_again_from_its_first_batch(store):
 
 
 def syncs(disk, job):
-    """What a job flushes, by the directory."""
+    """Return the directories of the files that a job flushes."""
     before = len(disk.operations)
     job()
     kinds = {"flush", "flush_directory", "write_whole"}
@@ -665,7 +666,7 @@ def test_sink_of_one_query_refuses_another_query(store):
 
 @pytest.mark.parametrize("calls", [0, 2, 4])
 def test_topic_deleted_around_a_commit_leaves_no_batch_half_visible(store, calls):
-    """Deleted before the copy, in it, or behind it."""
+    """The topic is deleted before, during or after the copy."""
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
     asked = []
@@ -686,7 +687,7 @@ def test_topic_deleted_around_a_commit_leaves_no_batch_half_visible(store, calls
 
 
 def test_topic_recreated_during_a_batch_copy_gets_all_rows_or_none(tmp_path):
-    """There is one of its name whenever a commit looks, and rows before that are nobody's."""
+    """A topic of this name exists at each check, and rows before the deletion belong to nobody."""
     chunks = [("T", 0, ["a", "b"]), ("U", 0, ["u"]), ("T", 1, ["c"]), ("T", 0, ["d"])]
     none, whole, deleted_behind_it = [[], [], []], [["a", "b", "d"], ["u"], ["c"]], [[], ["u"], []]
     steps, outcomes = [], []
@@ -718,7 +719,7 @@ def test_topic_recreated_during_a_batch_copy_gets_all_rows_or_none(tmp_path):
 
 @pytest.mark.parametrize("others", [1, 2, 3])
 def test_offsets_of_a_recreated_topic_are_not_rolled_back(store, others):
-    """As many messages are in the new topic as the batch had rows in the old one, or not."""
+    """The new topic has as many messages as the batch had rows in the old one, or fewer."""
     sink = Sink(store)
     attempt = sink.stage(0, [("T", 0, ["row", "row"]), ("U", 0, ["row"])])
     texts = [f"other {number}" for number in range(others)]
@@ -737,7 +738,7 @@ def test_offsets_of_a_recreated_topic_are_not_rolled_back(store, others):
 
 
 def test_rollback_keeps_foreign_records_with_the_commits_mark(tmp_path):
-    """Records that come ready-made may have anything there: the place to guess is the log's end."""
+    """Ready-encoded records may contain any mark; only the end of the log can be guessed."""
     store = open_store(tmp_path)
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
@@ -781,7 +782,7 @@ def test_duplicate_attempt_in_a_commit_is_refused(store):
     ("name", "batch_id"), [("x" * 201, 0), ("a/b", 0), ("", 0), ("a\nb", 0), ("s", -1)]
 )
 def test_commit_with_an_invalid_sink_or_batch_id_is_refused(store, name, batch_id):
-    """Each sink is kept for days: who commits under a long name takes what belongs to all."""
+    """Each sink is kept for days, and long names would use memory that all share."""
     with pytest.raises(BatchRefused, match=r"cannot be called|batch ids start at 0") as refused:
         Sink(store, name).commit(batch_id)
     assert len(str(refused.value)) < 300
@@ -806,7 +807,7 @@ def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_pat
 
 @pytest.mark.parametrize("before", [0, 2])
 def test_rocketmq_finds_messages_past_the_gap_of_a_rolled_back_batch(tmp_path, before):
-    """Its rule, as `getMessage` has it; its brokers themselves are tried in `interop`."""
+    """The rule of `getMessage`; `interop` tests its brokers themselves."""
     store = open_store(tmp_path)
     for number in range(before):
         put(store, f"other before {number}", "T", 0)
@@ -828,7 +829,7 @@ def test_rocketmq_finds_messages_past_the_gap_of_a_rolled_back_batch(tmp_path, b
 def test_small_store_with_a_second_log_file_is_checked_completely(
     tmp_path,
 ):
-    """Files are sparse: what a commit leaves empty of the first takes no room, and no time."""
+    """Files are sparse, so the empty rest of the first takes no space and no time."""
     settings = {"mapped_file_size_commit_log": 1 << 24, "check_whole_log_bytes": 1 << 16}
     store = open_store(tmp_path, **settings)
     put(store, "other", "T", 0)
@@ -846,7 +847,7 @@ def test_small_store_with_a_second_log_file_is_checked_completely(
 
 
 def texts_that_rocketmq_finds(store, topic, queue_id):
-    """From an entry that leads to no message, RocketMQ goes on behind that file of the log."""
+    """RocketMQ continues after the log file of an entry that leads to no message."""
     log, queue = components_of(store).log, components_of(store).queues.get(topic, queue_id)
     found, next_file, queue_offset = [], 0, 0
     while queue_offset < queue.max_offset:
@@ -885,7 +886,7 @@ def test_staged_bytes_are_limited(tmp_path):
 
 
 def commit_once(store, say=lambda *_: None):
-    """A message of another, then a batch while others send."""
+    """Store another message, then commit a batch while others send."""
     sink, sent = Sink(store), []
 
     def other():
@@ -904,7 +905,7 @@ def commit_once(store, say=lambda *_: None):
 
 
 def check_afterwards(store, staged, *, committed, sent, is_staged=True):
-    """All rows or none; all if that was said; none are committed by going on.
+    """Check that all rows are visible or none, and all if the commit was acknowledged.
 
     What was staged is still there, unless a power loss may have taken it.
     """
@@ -949,11 +950,11 @@ def test_power_loss_during_a_batch_commit_leaves_all_rows_or_none(tmp_path, flus
 
 
 class Killed(BaseException):
-    """The end of a process."""
+    """The process is killed."""
 
 
 class KillingDisk(FaultyDisk):
-    """Ends its process at an operation, and does nothing any more."""
+    """A disk that kills its process at an operation, and does nothing after that."""
 
     kill_at = 1 << 40
 
@@ -1027,7 +1028,7 @@ def test_disk_error_during_a_batch_commit_leaves_all_rows_or_none(tmp_path, erro
 
 
 class Refusing:
-    """A sink of which the second write to the table is refused, some times."""
+    """A sink whose second write to the table is refused a number of times."""
 
     def __init__(self, root, times, *, directories=("config",)):
         self.disk = FaultyDisk(LocalDisk())
@@ -1062,7 +1063,7 @@ class Refusing:
 
 
 def test_commit_whose_journal_write_fails_is_retried_a_few_times(tmp_path):
-    """In between nobody knows what a start would find, so that nothing of it is seen."""
+    """Until it succeeds nobody knows what a start would find, so nothing is visible."""
     refusing = Refusing(tmp_path, 3)
     refusing.commit()
     assert len(refusing.hindrances) == 3
@@ -1098,7 +1099,7 @@ MANY = 4 * coordinator.COMMIT_ATTEMPTS_MAX
 
 
 def test_batch_neither_committed_nor_rolled_back_stops_the_store(tmp_path, caplog):
-    """However long that lasts: it is logged once, and over once it is over."""
+    """The failure is logged once at its start, however long it lasts, and once at its end."""
     refusing = Refusing(tmp_path, MANY)
     store, sink, refused = refusing.store, refusing.sink, []
 
@@ -1152,7 +1153,7 @@ def test_unresolved_batch_is_rolled_back_by_a_restart(tmp_path, end):
 
 
 def test_failed_flush_of_a_commit_note_needs_a_restart(tmp_path, caplog):
-    """What it says is what is so: nothing is tried again, and nothing is over."""
+    """What the note says is true: nothing is retried, and the failure does not end."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     sink = Sink(store)

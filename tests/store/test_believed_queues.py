@@ -22,8 +22,7 @@ COUNT = 90
 
 
 def by_turns(root, *queues, size=20):
-    """A store of messages of the same size, one of each queue by turns, that was stopped;
-    their size."""
+    """Return a stopped store with messages of one size, from each queue in turn, and the size."""
     store = open_store(root, **LARGE)
     for number in range(COUNT):
         for topic, queue_id in queues:
@@ -39,7 +38,7 @@ def flip(path, at, bit):
 
 
 def lead_to(root, topic, number, place):
-    """Let the entry of a queue lead to another place."""
+    """Change a queue's entry to lead to another position."""
     path = root / "consumequeue" / topic / "0" / f"{0:020}"
     data = bytearray(path.read_bytes())
     data[number * ENTRY_BYTES : number * ENTRY_BYTES + 8] = place.to_bytes(8, "big")
@@ -126,7 +125,7 @@ def test_damaged_record_amid_a_stretch_is_not_served(tmp_path, count, at):
 def test_messages_around_damaged_records_are_filtered_by_their_properties(
     tmp_path, count, numbers, is_noise, matching
 ):
-    """Whether all of them match, or none."""
+    """All of them match, or none."""
     size = by_turns(tmp_path, ("T", 0))
     log = tmp_path / "commitlog" / f"{0:020}"
     data = bytearray(log.read_bytes())

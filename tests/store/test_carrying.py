@@ -7,7 +7,7 @@ from rocketpoll.broker.store.errors import StoreFailed
 
 
 class Reput:
-    """Carries all, a piece, or nothing for a reason."""
+    """A reput that dispatches everything, a part, or nothing, with a reason."""
 
     def __init__(self):
         self.outcomes = []

@@ -41,7 +41,7 @@ def put(store, *texts, topic="T", queue_id=0):
 
 
 def test_power_loss_during_a_store_checkpoint_loses_nothing_it_states(tmp_path, dice):
-    """What it is about to say must be true before it is said."""
+    """What the checkpoint states must be true before it is written."""
     root = tmp_path / "told"
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
@@ -62,7 +62,7 @@ def test_power_loss_during_a_store_checkpoint_loses_nothing_it_states(tmp_path, 
 
 
 def test_power_loss_during_a_queue_rebuild_at_start_loses_nothing(tmp_path, dice):
-    """The checkpoint before it says of the new files what held for the old ones."""
+    """The previous checkpoint describes the new files as if they were the old ones."""
     root = tmp_path / "told"
     root.mkdir()
     store = open_store(root, **SYNC)
@@ -98,7 +98,7 @@ def test_queue_offsets_are_not_reused_when_expired_queues_are_rebuilt(tmp_path):
 
 
 def test_key_query_after_a_lost_log_end_finds_new_messages(tmp_path):
-    """The index may have been on the disk before the end of the log was."""
+    """The index may have been on the disk before the end of the log."""
     store = open_store(tmp_path, **LARGE_LOG)
     end = put(store, "kept").end_offset
     store.save_checkpoint()
@@ -117,8 +117,8 @@ def test_key_query_after_a_lost_log_end_finds_new_messages(tmp_path):
 
 
 class Story:
-    """What a store was told, and what it has promised by when:
-    moments are numbers of operations."""
+    """The operations on a store, and what it acknowledged by when: moments are numbers of
+    operations."""
 
     def __init__(self, root, dice):
         self.disk = RecordingDisk(LocalDisk(), root)
@@ -169,7 +169,8 @@ class Story:
         self.moments.append(self.now())
 
     def _begin_anew(self):
-        """A queue that lost its first messages gets some, and many more behind a checkpoint."""
+        """Give a queue that lost its first messages some new ones, and many more after a
+        checkpoint."""
         topic = self._dice.choice("TU")
         self._dice.choice([lambda: self._delete(topic), self._expire])()
         self._put(topic, 0)
@@ -203,7 +204,8 @@ class Story:
         return len(self.disk.operations)
 
     def check(self, store, moment):
-        """All that had been acknowledged by then is there, unless it was deleted or has expired."""
+        """Check that all messages acknowledged by then exist, unless they were deleted or have
+        expired."""
         first = store.state().min_offset
         assert store.state().holes == ()
         for (topic, queue_id), messages in self.kept.items():

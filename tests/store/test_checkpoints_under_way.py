@@ -32,8 +32,7 @@ SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
 
 class Disk(FaultyDisk):
-    """A disk of which it can be said how full it is, and that may keep flushes of
-    queues waiting."""
+    """A disk with a settable usage, which can suspend flushes of queues."""
 
     def __init__(self):
         super().__init__(slow="consumequeue")
@@ -51,7 +50,7 @@ def disk():
 
 
 class UnderWay:
-    """A checkpoint that hangs in a flush of a queue."""
+    """A checkpoint suspended in the flush of a queue."""
 
     def __init__(self, store, disk):
         self._store, self._disk = store, disk
@@ -99,7 +98,7 @@ def test_messages_are_taken_and_seen_while_a_checkpoint_flushes(tmp_path, disk):
 
 
 def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path, disk):
-    """Else a gap of the next topic of this name would count as such rows."""
+    """Otherwise a gap of the next topic of this name would count as such rows."""
     store = open_store(tmp_path, disk, **SYNC)
     roll_back(store)
     put(store, "kept", topic="U")
@@ -115,7 +114,7 @@ def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path
 
 
 def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):
-    """Those that an earlier one has noted; and a start behind the crash makes no queue again."""
+    """The files of an earlier checkpoint; a start after the crash rebuilds no queue."""
     store = open_store(tmp_path, disk, ManualClock(), **SYNC)
     put(store, *("x" * 500 for _ in range(40)))
     store.save_checkpoint()
@@ -136,7 +135,7 @@ def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):
 
 
 def test_topic_deleted_while_its_directory_is_flushed_causes_no_failure(tmp_path):
-    """It is found no more under the name that was to be flushed, and nothing is wrong with that."""
+    """The directory is missing under its old name, which is no failure."""
     gone = []
 
     class DeletingDisk(LocalDisk):
@@ -160,7 +159,7 @@ def test_topic_deleted_while_its_directory_is_flushed_causes_no_failure(tmp_path
 def test_shutdown_does_not_wait_for_a_hanging_disk_and_loses_nothing(
     tmp_path, disk, monkeypatch, caplog
 ):
-    """The next start is one as after a crash."""
+    """The next start is one after a crash."""
     monkeypatch.setattr(checkpointer, "_LAST_CHECKPOINT_SECONDS", 0.05)
     store = open_store(tmp_path, disk, **SYNC)
     put(store, *"abc")
@@ -242,8 +241,7 @@ def test_power_loss_after_a_checkpoint_with_concurrent_writes_loses_nothing(tmp_
 
 @pytest.mark.parametrize("slow", range(3))
 def test_parallel_flushes_are_all_waited_for(slow):
-    """Each thread has a flush in hand, and all are done but one: of whichever thread,
-    it is waited for."""
+    """Every thread has a flush in progress, and one of these does not end."""
     done, all_at_work, go_on = [], threading.Barrier(DOERS), threading.Event()
 
     def flush(number):
@@ -275,7 +273,7 @@ def test_parallel_flushes_raise_the_one_error():
 
 @pytest.mark.parametrize("after", range(16))
 def test_stopped_checkpoint_writes_no_manifest_afterwards(tmp_path, after):
-    """A stop that waits no longer may have given the directory to another broker."""
+    """Another broker may own the directory by then."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, **SYNC)
     for queue_id in range(4):

@@ -58,7 +58,7 @@ def test_bulk_tools_load_each_name_on_demand():
 
 
 def test_dispatch_of_few_and_of_many_messages_writes_the_same_files(tmp_path):
-    """Above some number of messages all is done with arrays; below, without."""
+    """Above some number of messages arrays are used."""
     for name, at_a_time in (("few", 1), ("many", 1500)):
         store = open_store(
             tmp_path / name,
@@ -104,7 +104,7 @@ def test_bulk_tools_are_loaded_in_background():
 
 @pytest.mark.parametrize("lacking", ["a descriptor", "a thread"])
 def test_bulk_tools_are_loaded_again_after_a_shortage(lacking):
-    """Who needs them is told, and nobody waits for an attempt that has ended."""
+    """The caller gets the error, and nobody waits for an attempt that has ended."""
     script = (
         "import builtins, errno, sys, threading\n"
         "from rocketpoll.broker.store.bulk import bulk_tools\n"

@@ -9,7 +9,7 @@ SIZES = {"mapped_file_size_commit_log": 1 << 16, "mapped_file_size_consume_queue
 
 
 class WatchedDisk(FaultyDisk):
-    """Knows what it was asked for of the log: starts and ends."""
+    """Records the reads of the log: starts and ends."""
 
     def __init__(self):
         super().__init__()
@@ -25,7 +25,7 @@ class WatchedDisk(FaultyDisk):
 
 
 def filled(root, **named):
-    """The size of a log whose store was stopped."""
+    """Return the size of a log whose store was stopped."""
     store = open_store(root, **SIZES)
     for number in range(COUNT):
         end = store.put_message(message(f"{number} ".ljust(500, "x"), **named))
@@ -34,10 +34,8 @@ def filled(root, **named):
 
 
 def started(root, log_end, **limits):
-    """A store that has started, and how many bytes before a place in the log it has read for that.
-
-    Behind the end of a log all must be zeros, up to the end of its file, which every start sees to.
-    """
+    """Start a store; return it, and how many bytes before a log position it has read. Past the end
+    of a log each start checks that the rest of the file is zeros."""
     disk = WatchedDisk()
     store = open_store(root, disk, **SIZES, **limits)
     assert store.finish_opening()
@@ -54,7 +52,7 @@ def test_clean_start_does_not_read_a_large_log(tmp_path, named):
 
 
 def test_clean_start_reads_no_queue_files(tmp_path):
-    """Else a start would take as long as a disk takes for each: tens of seconds for thousands."""
+    """Otherwise a start would read from the disk for each queue: tens of seconds for thousands."""
     store = open_store(tmp_path, **SIZES)
     for number in range(96):
         end = store.put_message(message("a" * 200, f"T{number // 8}", number % 8))

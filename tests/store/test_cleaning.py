@@ -31,7 +31,7 @@ from rocketpoll.broker.store.maintenance.cleaner import Cleaner
 
 
 class Disk(FaultyDisk):
-    """A disk of which it can be said how full it is."""
+    """A disk with a settable usage."""
 
     used = 50
 
@@ -103,7 +103,7 @@ class FillingDisk(FaultyDisk):
 
 
 def files_of(root):
-    """How many files the log, the index and each queue have."""
+    """Return the numbers of files of the log, the index and each queue."""
     directories = [root / "commitlog", root / "index", *(root / "consumequeue/T").iterdir()]
     return {path.name: len(list(path.iterdir())) for path in directories}
 
@@ -187,7 +187,7 @@ def test_checkpoint_during_a_killed_clean_leaves_the_remaining_queue_entries(
 
 
 def test_expire_entries_offers_none_of_a_deleted_topics_records(tmp_path):
-    """The log still has them: its files expire later."""
+    """The log still has them, because its files expire later."""
     store = with_messages(tmp_path)
     place = store.put_message(message("body 200")).physical_offset
     store.put_message(message("body 201"))
@@ -224,7 +224,7 @@ class NearlyFullDisk(LocalDisk):
 
 
 def test_store_started_on_a_nearly_full_disk_refuses_messages_at_once(tmp_path):
-    """Not only after the first cleaning, which would make the length of a program decide."""
+    """Not only after the first cleaning, or short programs would send and long ones not."""
     store = open_store(tmp_path, NearlyFullDisk())
     assert store.unavailable_reason() == "the disk is 95% full, over 90%"
     store.shutdown()
@@ -234,7 +234,7 @@ def test_store_started_on_a_nearly_full_disk_refuses_messages_at_once(tmp_path):
 
 
 def test_delete_expired_keeps_queue_files_of_a_topic_recreated_after_the_checkpoint(tmp_path):
-    """The checkpoint noted expired entries of the deleted topic of that name."""
+    """The checkpoint has expired entries of the deleted topic of that name."""
     store = with_messages(tmp_path)
     expire_log_files(store, 3 * LOG_FILE_BYTES)
     store.save_checkpoint()
@@ -252,7 +252,7 @@ def test_delete_expired_keeps_queue_files_of_a_topic_recreated_after_the_checkpo
 
 
 class ExpiryMachine(RuleBasedStateMachine):
-    """Single steps of cleaning and checkpoints, while topics are deleted and recreated.
+    """Random steps of cleaning and checkpoints, while topics are deleted and recreated.
 
     Each queue offers every message whose record the log still has.
     """

@@ -57,7 +57,7 @@ def test_appended_record_gets_its_place_offset_and_store_time(tmp_path, clock):
 
 
 def times_of(log, clock, *times_ms):
-    """The store timestamps of messages that come at these times of the clock."""
+    """Return the store timestamps of messages that arrive at these times."""
     found = []
     for time_ms in times_ms:
         clock.now_ms = time_ms
@@ -241,7 +241,7 @@ def test_write_degradation_ends_after_a_successful_write(tmp_path, clock):
 
 
 def many_records(records, seal=lambda: None):
-    """Encoded records that lie back to back, to be appended."""
+    """Return encoded records back to back, to be appended."""
     sizes = np.array([len(record) for record in records])
     data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
     return EncodedRecords(data, sizes, np.arange(len(sizes)), np.cumsum(sizes) - sizes + 56, seal)
@@ -296,7 +296,7 @@ def test_records_of_a_failed_append_on_a_full_disk_do_not_reappear(tmp_path, clo
 
 
 class SlowDisk(LocalDisk):
-    """Its files' flushes wait to be let go."""
+    """A disk whose flushes wait until released."""
 
     def __init__(self):
         self.entered, self.gate = threading.Semaphore(0), threading.Semaphore(0)
@@ -317,7 +317,7 @@ class SlowDisk(LocalDisk):
 
 
 def test_concurrent_flushes_both_wait_for_the_disk(tmp_path, clock):
-    """The second finds nothing left to do, and must not say so before the first is through."""
+    """The second flush has nothing to do, and must not return before the first has ended."""
     disk = SlowDisk()
     log = log_on(tmp_path, clock, disk)
     append(log, "one")
@@ -354,7 +354,7 @@ def test_commit_log_without_unflushed_data_periodically_checks_its_file(tmp_path
 
 
 def test_probe_writable_wipes_what_a_torn_write_left(tmp_path, clock):
-    """Nobody may send any more, and be killed."""
+    """No further send may come that would wipe it, before a kill."""
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)
     end = append(log, "first").end_offset

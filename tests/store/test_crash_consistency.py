@@ -62,7 +62,7 @@ SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
 @dataclass
 class Story:
-    """Messages that a store is given, and which of them it has acknowledged at which point."""
+    """The messages given to a store, and which of them it had acknowledged at which point."""
 
     store: MessageStore
     now: callable = lambda: 0
@@ -93,7 +93,7 @@ class Story:
         )
 
     def put_turn(self, count=5):
-        """Messages one by one that are written together."""
+        """Put messages that are written together."""
         texts = []
         for number in range(count):
             text, queue = f"{next(self.numbers)} turn " + "x" * (number * 70), ("T", number % 2)
@@ -120,7 +120,7 @@ class Story:
         )
 
     def tell(self):
-        """A bit of everything, over several files."""
+        """Do a bit of everything, over several files."""
         self.put()
         self.put_batch()
         self.put(size=900)
@@ -137,7 +137,8 @@ class Story:
 
 
 def check_nothing_acknowledged_is_lost(store, story, point):
-    """All that was acknowledged by then is there; what else is there was sent; all in its order."""
+    """Check that all messages acknowledged by then exist, that all others were sent, and all
+    orders."""
     for (topic, queue_id), sent in story.sent.items():
         found = bodies(store, topic, queue_id)
         known = [
@@ -159,7 +160,7 @@ def check_nothing_acknowledged_is_lost(store, story, point):
 
 
 def told(tmp_path, disk_of=RecordingDisk):
-    """The story, and the disk that has recorded it."""
+    """Run the scenario; return it and the disk that recorded it."""
     root = tmp_path / "told"
     root.mkdir()
     disk = disk_of(LocalDisk(), root)
@@ -171,7 +172,7 @@ def told(tmp_path, disk_of=RecordingDisk):
 
 
 def check_power_losses(tmp_path, dice, states, disk_of=RecordingDisk):
-    """Whatever of what was not flushed the power takes along, in whatever order."""
+    """Check power losses that drop any unflushed writes, in any order."""
     story, disk = told(tmp_path, disk_of)
     points = range(len(disk.operations) + 1)
     for _ in range(max(states // 4, 1)):
@@ -200,8 +201,7 @@ def test_power_loss_takes_no_acknowledged_message(tmp_path, dice):
 
 
 def disk_after_a_crash(log, dice, tmp_path):
-    """A disk as a power loss leaves it, or a kill, after which what was not
-    flushed is still there."""
+    """Return a disk after a power loss, or after a kill, which keeps unflushed writes."""
     is_kill = dice.random() < 0.5
     root = Path(tempfile.mkdtemp(prefix="crashed-", dir=tmp_path))
     materialise(log.model().seen() if is_kill else next(states(log.model(), dice, 1)), root)
@@ -209,7 +209,7 @@ def disk_after_a_crash(log, dice, tmp_path):
 
 
 def check_second_power_losses(tmp_path, dice, count):
-    """The power goes while another crash is recovered, or soon after."""
+    """Check a second power loss during the recovery from a crash, or soon after."""
     story, disk = told(tmp_path)
     for _ in range(max(count // 9, 1)):
         point = dice.randint(0, len(disk.operations))
@@ -236,7 +236,7 @@ def check_second_power_losses(tmp_path, dice, count):
 
 
 def test_power_loss_takes_no_parent_directory_of_the_store(tmp_path, dice):
-    """Even if the start that made them was killed before it came to its end."""
+    """Not even if the start that created them was killed before it ended."""
     for killed_after in (None, *range(0, 40, 3)):
         root = Path(tempfile.mkdtemp(prefix="killed-", dir=tmp_path))
         disk = RecordingDisk(LocalDisk(), root)
@@ -260,7 +260,7 @@ def test_power_loss_soon_after_another_crash_takes_no_acknowledged_or_seen_messa
 
 
 def test_power_loss_takes_no_message_that_was_visible_to_consumers(tmp_path, dice):
-    """R18: the offsets that were visible are there afterwards."""
+    """R18: the offsets that were visible still exist afterwards."""
     root = tmp_path / "told"
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
@@ -284,8 +284,8 @@ def test_power_loss_takes_no_message_that_was_visible_to_consumers(tmp_path, dic
 
 
 def run_on_failing_disk(root, plan):
-    """Tell the story to a store whose disk fails; what it acknowledged,
-    and how many operations it took."""
+    """Run the scenario on a failing disk; return what was acknowledged, and the number of
+    operations."""
     disk = FaultyDisk(LocalDisk(), plan)
     story = None
     with suppress(OSError, StoreError):
@@ -311,7 +311,7 @@ def run_on_failing_disk(root, plan):
 def test_disk_failing_at_any_operation_loses_no_acknowledged_message(
     tmp_path, dice, persistent, prefix
 ):
-    """R17: a failed flush is never taken for a good one, now or later."""
+    """R17: a failed flush never counts as a successful one, then or later."""
     _, operations = run_on_failing_disk(tmp_path / "whole", ())
     numbers = dice.sample(range(operations), min(FAILURES // 4, operations))
     for number in numbers:
@@ -327,7 +327,7 @@ def test_disk_failing_at_any_operation_loses_no_acknowledged_message(
 
 
 def test_data_of_a_failed_flush_found_at_start_survives_power_loss(tmp_path, dice):
-    """It is in the system's cache, counts as written there, and no later flush would take it."""
+    """The data is in the page cache, counts as clean, and no later flush would write it."""
     root, faulty = tmp_path / "disk" / "store", FaultyDisk(LocalDisk())
     root.parent.mkdir()
     disk = RecordingDisk(faulty, root.parent)
@@ -351,7 +351,7 @@ def test_data_of_a_failed_flush_found_at_start_survives_power_loss(tmp_path, dic
 
 
 def test_full_disk_refuses_sends_and_recovers_without_a_restart(tmp_path, dice):
-    """G4: reads go on, sends are refused, and writes resume without a restart."""
+    """G4: reads continue, sends are refused, and writes resume without a restart."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path / "store", disk, **SYNC)
     story = Story(store)
@@ -392,7 +392,7 @@ def tell_quietly(root):
 
 
 def tables_of(store):
-    """Every entry of every queue, and what the index finds."""
+    """Return every entry of every queue, and what the index finds."""
     queues = {
         (topic, queue_id): queue.entries(queue.min_offset, 10**6).tolist()
         for topic, queue_id, queue in components_of(store).queues
@@ -405,7 +405,7 @@ def tables_of(store):
 def test_queue_and_index_files_that_are_missing_or_empty_are_made_again(
     tmp_path, dice, after_a_crash
 ):
-    """R12, R13: any of them, and equal to those made from nothing."""
+    """R12, R13: any of these files; the rebuilt ones equal those of a new store."""
     origin = tmp_path / "origin"
     tell_quietly(origin)
     reference = tmp_path / "reference"
@@ -441,7 +441,7 @@ def test_queue_and_index_files_that_are_missing_or_empty_are_made_again(
 
 
 def check_flipped_bits(tmp_path, dice, bits):
-    """Every bit of the log counts: a changed one is noticed, and costs one message at the most."""
+    """Check that every flipped bit of the log is detected, and costs at most one message."""
     origin = tmp_path / "origin"
     story = tell_quietly(origin)
     store = open_store(origin)
@@ -481,10 +481,10 @@ def test_flipped_bit_is_detected_and_costs_at_most_one_message(tmp_path, dice):
 
 
 class WithoutDirectoryFlush(RecordingDisk):
-    """A disk that is never asked to make names durable."""
+    """A disk whose directories are never flushed."""
 
     def flush_directory(self, path):
-        """Not passed on."""
+        pass
 
 
 def acknowledge_early(monkeypatch):

@@ -40,7 +40,7 @@ def seen(store):
 
 
 def committed(root, end, batches, **settings):
-    """A store with so many batches that are committed, and a message behind each."""
+    """Create a store with this number of committed batches, and a message after each."""
     store = open_store(root, **settings)
     sink = Sink(store)
     for batch_id in range(batches):
@@ -55,13 +55,13 @@ def committed(root, end, batches, **settings):
 
 
 def entries_in(data):
-    """Where the entries of a journal begin, and where each ends."""
+    """Return the start and the end of each entry of a journal."""
     starts = [at for at in range(0, len(data), PAGE) if data.startswith(b"RPBJ", at)]
     return [(at, len(data[at : at + PAGE].rstrip(b"\0")) + at) for at in starts]
 
 
 def started(root, whole):
-    """Whether a start has served all rows or was refused, as a crash behind it leaves the store."""
+    """Return whether a start served all rows or was refused, after a crash."""
     try:
         store = open_store(root, **SYNC)
     except DamagedTable as refused:
@@ -74,7 +74,7 @@ def started(root, whole):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_flipped_bit_in_the_batch_journal_takes_no_committed_row(tmp_path, end):
-    """Also of the last entry, which a crash would leave like that: it says that rows count."""
+    """Also in the last entry, which a crash may damage: it says that rows are committed."""
     whole = committed(tmp_path / "whole", end, 2, **SYNC)
     journal = "config/stagedBatches.journal"
     data = (tmp_path / "whole" / journal).read_bytes()
@@ -96,7 +96,7 @@ def test_flipped_bit_in_the_batch_journal_takes_no_committed_row(tmp_path, end):
 
 
 def test_deleting_the_damaged_journal_helps_as_advised(tmp_path):
-    """To forget all sinks: their rows stay, and are seen."""
+    """Deletion forgets all sinks: their rows stay, and stay visible."""
     whole = committed(tmp_path, "stopped", 2)
     journal = tmp_path / "config" / "stagedBatches.journal"
     data = bytearray(journal.read_bytes())
@@ -113,12 +113,12 @@ def test_deleting_the_damaged_journal_helps_as_advised(tmp_path):
 
 
 class Killed(Exception):
-    """The broker is gone."""
+    """The broker is killed."""
 
 
 @pytest.mark.parametrize("steps", range(1, 9))
 def test_messages_of_others_do_not_decide_a_commit_under_way_at_recovery(tmp_path, steps):
-    """Some come between the place where it began and its first row, and are in their queues."""
+    """They are between the start of the commit and its first row, and in their queues."""
     store = open_store(tmp_path, **SYNC)
     sink, others = Sink(store), []
     attempt = sink.stage(0, [(*queue, texts_of(0)) for queue in QUEUES])
@@ -143,7 +143,7 @@ def test_messages_of_others_do_not_decide_a_commit_under_way_at_recovery(tmp_pat
 
 
 def test_rows_already_rolled_back_are_rolled_back_again_after_journal_damage(tmp_path):
-    """The entry that says so is damaged, and nobody has lost anything."""
+    """The entry that says so is damaged, which loses nothing."""
     store = open_store(tmp_path)
     sink = Sink(store)
     sink.commit(0, sink.stage(0, [("T", 0, texts_of(0))]))

@@ -24,7 +24,7 @@ class Room:
         self.access = AccessControl(self.rules, "DefaultCluster")
 
     def refusal(self, asked, key, source="127.0.0.1", connection=None):
-        """Code and remark of the refusal of a request, as vectors have it."""
+        """Return code and remark of a refused request, as in the vectors."""
         fields = asked.ext_fields
         if key is not None:
             fields = signed_fields(fields, asked.body, access_key=key.name, secret_key=key.secret)
@@ -59,7 +59,7 @@ STRANGERS = {"no key", "unknown", "wrong secret"}
 
 
 def is_stricter(vector, ours):
-    """Whether a refusal that RocketMQ does not have is meant."""
+    """Return whether our refusal, which RocketMQ does not have, is intended."""
     if vector["code"] not in CHECKED:
         return True
     if vector["name"].startswith("CONSUMER_SEND_MSG_BACK"):

@@ -28,7 +28,7 @@ def broker():
 
 @pytest.fixture
 def operator(run, broker, monkeypatch):
-    """Run a command as the operator; users that it makes are gone afterwards."""
+    """Run commands as the operator; delete the users that they create."""
     monkeypatch.setenv("NAMESRV_ADDR", broker.address)
     monkeypatch.setenv("ROCKETPOLL_ACCESS_KEY", OPERATOR.access_key)
     monkeypatch.setenv("ROCKETPOLL_SECRET_KEY", OPERATOR.secret_key)

@@ -31,7 +31,7 @@ def broker():
 
 
 def console_of(broker, credentials):
-    """Return a console that acts as a user, with a browser for it."""
+    """Return a signed-in browser of a console that acts as a user."""
     return served(broker.address, credentials=credentials)
 
 
@@ -94,7 +94,7 @@ def test_access_page_of_a_broker_without_authentication_says_so():
 
 @pytest.fixture
 def audited(broker, caplog):
-    """A signed-in browser, and what the log says of it after that."""
+    """Return a signed-in browser, and the audit lines logged since."""
     caplog.set_level("INFO", AUDIT_LOGGER)
     with console_of(broker, OPERATOR) as browser:
         browser.sign_in()
@@ -154,7 +154,7 @@ def test_audit_line_stays_one_line_whatever_a_form_has(audited):
 
 
 def test_access_page_says_what_a_broker_that_stores_no_users_lacks(monkeypatch):
-    """RocketMQ 5 answers so where authenticationMetadataProvider is not set."""
+    """RocketMQ 5 answers so without authenticationMetadataProvider."""
 
     def refuse(_):
         remark = "An system error occurred, please try again later"

@@ -16,7 +16,7 @@ from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStat
 
 
 def form_of(page):
-    """The fields of a preview's form that makes the change: it is above all others."""
+    """Return the fields of the first form of a preview, which makes the change."""
     given = {}
     for name, value in page.fields:
         given.setdefault(name, value)

@@ -36,7 +36,7 @@ def chromium():
 
 @pytest.fixture
 def open_page(chromium, console):
-    """Make a page of the console's browser; whatever it complains of fails the test."""
+    """Open a page of the console; any error or warning in the browser fails the test."""
     contexts, complaints = [], []
 
     def opened(port=console.port, **look):
@@ -213,7 +213,7 @@ def test_list_under_the_pointer_holds_still_and_says_how_many_are_new(page, clus
 
 
 def test_row_under_the_pointer_stays_there_when_something_appears_above_it(open_page, monkeypatch):
-    """What a broker has lost appears above the groups of the overview."""
+    """Losses that a broker reports appear above the groups of the overview."""
     loss = RecentLoss(kind="log damaged", count=1, last_ms=1, text="4,096 bytes")
     info, real = {}, Admin.broker_info
     monkeypatch.setattr(Admin, "broker_info", lambda *given: {**real(*given), **info})
@@ -367,7 +367,7 @@ def test_console_page_refreshes_and_shows_stale_state(open_page, tmp_path):
 
 
 class Walker:
-    """Somebody at a browser, whose keys, clicks and looks are counted."""
+    """Counts the keys, clicks and page views of a user."""
 
     def __init__(self, page, title):
         self.page, self.steps, self._title = page, Walk(), title

@@ -15,7 +15,8 @@ def stage(cluster):
 
 @pytest.fixture
 def checkpoint(tmp_path, stage):
-    """Three batches, of which the last was not committed; the second ends before 5 and 4."""
+    """Return a checkpoint of three batches: the last is not committed, the second ends before 5 and
+    4."""
     for folder in ("offsets", "commits"):
         (tmp_path / folder).mkdir()
     for number, ends in enumerate([(1, 1), (5, 4), (6, 6)]):

@@ -24,7 +24,7 @@ def nothing_is_named(monkeypatch):
 
 @contextmanager
 def running(*arguments):
-    """A console at work: its process, and the lines that it says."""
+    """Start a console; return its process and its output lines."""
     command = [sys.executable, "-m", "rocketpoll", "console", "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
         try:

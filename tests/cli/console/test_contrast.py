@@ -20,7 +20,7 @@ TONES = ("good", "warn", "bad", "accent")
 
 
 def contrast(one, other):
-    """The ratio of WCAG between two colours such as #ff0000: 1 to 21."""
+    """Return WCAG's contrast ratio of two colours such as #ff0000: 1 to 21."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -34,7 +34,7 @@ def luminance(colour):
 
 
 def used(properties):
-    """The names of the colours that the style sheet gives to properties."""
+    """Return the names of the colours that the style sheet uses for properties."""
     return set(re.findall(rf"(?<![\w-])(?:{properties}): var\(--([a-z-]+)\)", CSS))
 
 
@@ -68,7 +68,7 @@ def test_every_text_colour_is_readable_on_every_background(scheme):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_edges_of_fields_the_focus_bars_and_lines_are_visible(scheme):
-    """As WCAG AA asks of what is no text: a contrast of 3:1."""
+    """WCAG AA asks for a contrast of 3:1 for everything but text."""
     drawn = used("fill|stroke") - {"line"}  # which is behind a bar, or says that nothing is known
     assert drawn == {"accent", "warn", "bad"}
     for name in ("field", *drawn):

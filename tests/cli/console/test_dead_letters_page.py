@@ -15,7 +15,7 @@ from rocketpoll import Admin
 
 @pytest.fixture
 def letters(run, cluster):
-    """A group that has failed two messages of a topic, and its topic."""
+    """Return a topic, and a group with two dead letters of it."""
     topic, group = cluster.topic(queues=1), cluster.group()
     run("produce", topic, "-t", "red", "-k", "k", "-p", "a=b", stdin=b"bad 1\nbad 2\n")
     consumer = Clients(cluster).push(

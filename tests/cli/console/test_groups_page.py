@@ -19,7 +19,7 @@ def stage(cluster):
 
 
 def fields(page, **changed):
-    """The form that a page would send."""
+    """Return the fields of the form on a page."""
     wanted = ("to", "topic", "queue", "seen", "csrf", "mark")
     return {**{name: page.form(name)[-1] for name in wanted if page.form(name)}, **changed}
 

@@ -36,7 +36,7 @@ def guard(clock):
 
 
 def signed_in(guard):
-    """A session, and the cookie by which a browser has it."""
+    """Return a session and its cookie."""
     name, value = guard.sign_in(request(), "sesame")
     assert name == "Set-Cookie"
     assert "HttpOnly; SameSite=Strict" in value

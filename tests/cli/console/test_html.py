@@ -15,7 +15,7 @@ PRINTABLE = st.characters(exclude_categories=("C", "Zl", "Zp"))
 
 
 class Read(HTMLParser):
-    """The elements and the text that a browser would make of it."""
+    """Collects the elements and the text that a browser would show."""
 
     def __init__(self, markup):
         super().__init__()

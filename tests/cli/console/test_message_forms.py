@@ -27,14 +27,14 @@ def topic(cluster):
 
 
 def typed(topic, **changed):
-    """The fields that a browser sends of the first form."""
+    """Return the fields that a browser sends with the first form."""
     return {"topic": topic, "tag": "", "keys": "", "properties": "", "sharding_key": "",
             "delay": "0", "deliver": "", "flag": "0", "format": "text", "body": "hello",
             **changed}  # fmt: skip
 
 
 def with_session(console, fields):
-    """Fields with those of the session, as a page of it has them."""
+    """Add the fields of the session to the fields of a form."""
     page = console.read("/produce")
     return {**fields, **{name: page.form(name)[-1] for name in ("csrf", "mark")}}
 
@@ -44,7 +44,7 @@ def preview(console, topic, **changed):
 
 
 def first_form(page):
-    """The fields of a preview's form that sends: it is above the one that changes the message."""
+    """Return the fields of the first form of a preview, which sends."""
     given = {}
     for name, value in page.fields:
         given.setdefault(name, value)
@@ -322,7 +322,7 @@ def test_recall_needs_a_handle_and_a_session(addresses, console):
 
 
 def test_recall_at_a_broker_that_forbids_it_names_the_setting():
-    """As RocketMQ 5 does by default."""
+    """RocketMQ 5 forbids it by default."""
     with (
         EmbeddedBroker(recallMessageEnable=False) as broker,
         Producer("P", broker.address) as producer,

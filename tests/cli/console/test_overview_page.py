@@ -27,7 +27,7 @@ from rocketpoll import Admin, EmbeddedBroker, Message, Producer, PushConsumer, S
 
 @pytest.fixture
 def is_impatient(monkeypatch):
-    """Groups are stuck at once, and surveys are never old enough to be kept."""
+    """Make groups count as stuck at once, and never reuse a survey."""
     monkeypatch.setattr(diagnosis, "WAIT_MS", 0)
     monkeypatch.setattr(diagnosis, "STILL_MS", 1)
     monkeypatch.setattr(survey, "STILL_MS", 5)
@@ -36,7 +36,7 @@ def is_impatient(monkeypatch):
 
 
 def badges(page, kind):
-    """The links and words of a page that are badges of a tone."""
+    """Return the links and words of a page's badges of one kind."""
     return [given.get("href") for _, given in page.elements if given.get("class") == kind]
 
 

@@ -270,7 +270,8 @@ def test_stylesheet_defines_each_colour_once():
 
 @pytest.fixture
 def stage(cluster, tmp_path):
-    """Something for each page that shows a command: dead letters, a checkpoint, empty topics."""
+    """Create something for each page that shows a command: dead letters, a checkpoint, empty
+    topics."""
     stage = staged(cluster)
     cluster.topic(name="empty")
     letters = f"%DLQ%{stage.group}"
@@ -331,7 +332,7 @@ def test_commands_shown_by_console_pages_name_the_pages_cluster(
     assert found == {"topic", "produce", "group", "dlq", "checkpoint", "console", "consume"}
 
     class Parsed(Exception):
-        """The end of a command once its connection is known."""
+        """Ends the parsing of a command line once its connection is known."""
 
     def parsed(given, profile, real=connection._resolve_access):
         raise Parsed(real(given, profile).name_servers)

@@ -22,7 +22,7 @@ class Clock:
 
 
 class Reader:
-    """Reads the length of a name, when it is let to, and remembers the order."""
+    """Reads the length of a name when allowed to, and records the order."""
 
     def __init__(self, clock, seconds=0.0):
         self.clock, self.seconds, self.read = clock, seconds, []

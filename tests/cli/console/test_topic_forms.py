@@ -13,7 +13,7 @@ ANALYST = Credentials("analyst", "password-1")
 
 
 def first_form(page):
-    """The fields of a preview's form that makes the change: it is above the one that edits it."""
+    """Return the fields of the first form of a preview, which makes the change."""
     given = {}
     for name, value in page.fields:
         given.setdefault(name, value)

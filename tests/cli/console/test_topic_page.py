@@ -20,7 +20,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 
 def rows(page):
-    """Where the rows of the page's tables lead."""
+    """Return the links of the page's table rows."""
     return [given["data-href"] for tag, given in page.elements if "data-href" in given]
 
 

@@ -23,14 +23,14 @@ NOW = datetime(2026, 11, 29, 12, 30, tzinfo=timezone.utc)
 
 
 def name_server(request):
-    """Answer as a name server that knows of no broker."""
+    """Run a name server that knows no broker."""
     if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
         return request.respond(ResponseCode.SUCCESS)._replace(body=encode_body(ClusterInfo()))
     return None
 
 
 def refusing(remark):
-    """Return an answer to every request: that it is refused."""
+    """Return a handler that refuses every request with a remark."""
     return lambda request: request.respond(ResponseCode.NO_PERMISSION, remark)
 
 
@@ -41,7 +41,8 @@ def checked(address, options, now=NOW):
 
 @pytest.fixture
 def serving():
-    """Start a server under TLS with a certificate; the fault that a client's options lead to."""
+    """Return a function that starts a TLS server and returns the fault that a client with options
+    gets."""
 
     def fault_of(name, options, **settings):
         with FakeServer(answering(name_server), server_context(name, **settings)) as server:
@@ -194,7 +195,7 @@ def test_doctor_takes_addresses_and_certificates_from_a_profile(monkeypatch, tmp
 
 @pytest.fixture(scope="module")
 def secured():
-    """A broker with TLS and users, a topic, and a user without rights."""
+    """Run a broker with TLS and users, a topic, and a user without rights."""
     with secured_broker(tls=True) as broker, Admin(instance=operator_of(broker)) as admin:
         admin.create_topic("orders", 1)
         admin.create_user("billing", "of billing")
@@ -206,7 +207,7 @@ def operator_of(broker):
 
 
 def options_of(broker, **more):
-    """The options of a client that trusts a broker, as texts."""
+    """Return the options of a client that trusts a broker."""
     return {"tls": "true", "tlsCaFile": str(broker.ca_file), **more}
 
 

@@ -26,7 +26,7 @@ def nothing_is_named(monkeypatch):
 
 @pytest.fixture
 def nobody():
-    """An address at which nobody listens."""
+    """Return an address at which nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"

@@ -48,7 +48,7 @@ def contents(path):
 
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
-    """Secrets in every place that a bundle looks at; returns the arguments of the doctor."""
+    """Put a secret into every place that a bundle reads; return the arguments of the doctor."""
     profiles = tmp_path / "profiles.ini"
     profiles.write_text(
         f"[lab]\nnamesrv = a:1\nsecret-key = {KEYS['profile']}\naccess-key = operator\n"

@@ -24,7 +24,8 @@ FINDER = (
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Spark's workers find what lies in the working directory; that shall not be this clone."""
+    """Change to an empty directory, because Spark's workers import modules from the working
+    directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)

@@ -20,7 +20,7 @@ from rocketpoll import Admin, EmbeddedBroker, SimpleConsumer
 
 @pytest.fixture
 def behind(cluster):
-    """A topic with three messages, and a group that has consumed one of them."""
+    """Return a topic with three messages and a group that has consumed one of them."""
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *"abc", queues=1)
     cluster.store_offset(group, topic, 1)

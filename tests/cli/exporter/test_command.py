@@ -25,7 +25,7 @@ def nothing_is_named(monkeypatch):
 
 @contextmanager
 def exporting(*arguments):
-    """An exporter at work: its process, and the address that it says."""
+    """Start an exporter; return its process and the address that it prints."""
     command = [sys.executable, "-m", "rocketpoll", "exporter", "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as exporter:
         try:
@@ -37,7 +37,7 @@ def exporting(*arguments):
 
 
 def samples_at(url):
-    """What it shows, once it has read the cluster."""
+    """Return the samples once the exporter has read the cluster."""
     for _ in range(2_000):
         samples = samples_of(_get(f"{url}/metrics"))
         if samples.names:

@@ -51,7 +51,7 @@ def test_page_of_another_site_cannot_read_metrics_from_loopback(port):
 
 
 def test_exporter_does_not_look_up_the_host_name(monkeypatch):
-    """Where no name server answers, that takes half a minute."""
+    """Without an answer from a DNS server, the lookup takes half a minute."""
     asked_for = []
     monkeypatch.setattr(socket, "getfqdn", asked_for.append)
     with MetricsServer("0.0.0.0", 0, {}) as server:  # noqa: S104  # for a moment
@@ -96,7 +96,7 @@ def test_clients_that_are_being_answered_are_limited():
 
 
 def drip(client, data=b"a", pause=0.02):
-    """Send a byte now and then until the server has had enough; return after how long."""
+    """Send bytes slowly until the server disconnects; return the seconds that took."""
     began = time.monotonic()
     client.settimeout(pause)
     while time.monotonic() < began + 20:

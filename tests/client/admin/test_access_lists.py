@@ -26,7 +26,7 @@ NAME = "broker-a"
 
 @pytest.fixture(scope="module", params=["rocketpoll", *(["5.5.0"] if PEERS else [])])
 def broker(request, tmp_path_factory):
-    """A broker with `OPERATOR`, ours or a real one."""
+    """Run a broker with `OPERATOR`: ours or a real one."""
     with ExitStack() as stack:
         if request.param == "rocketpoll":
             yield stack.enter_context(secured_broker(tmp_path_factory.mktemp("store")))
@@ -36,7 +36,7 @@ def broker(request, tmp_path_factory):
 
 @pytest.fixture
 def admin(broker):
-    """The operator's; what a test makes is gone afterwards."""
+    """Return the operator's admin; delete at the end what the test created."""
     with Admin(instance=client_of(broker)) as admin:
         yield admin
         for name in {*admin.users()[NAME]} - {OPERATOR.access_key}:
@@ -45,7 +45,7 @@ def admin(broker):
 
 @pytest.fixture
 def billing(admin):
-    """A user without rights."""
+    """Create a user without rights."""
     admin.create_user(BILLING.access_key, BILLING.secret_key)
     return BILLING.access_key
 

@@ -242,7 +242,8 @@ def test_members_say_which_queues_are_theirs(admin, running_broker):
 
 
 def test_members_say_whether_a_listener_fails_or_hangs(admin, running_broker, producer):
-    """The time of one that fails goes on with each try; of one that hangs, it stands still."""
+    """The consume time of a failing member goes on with each try; that of a hanging one
+    does not."""
     ends = threading.Event()
 
     def fail(_, __):

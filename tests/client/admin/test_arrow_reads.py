@@ -45,13 +45,13 @@ def producer(admin):
 
 @pytest.fixture(params=["in chunks", "as RocketMQ"])
 def way(request, monkeypatch):
-    """Ours answers in megabytes; a RocketMQ broker knows nothing of that."""
+    """Read with our bulk extension, and without it as from RocketMQ."""
     if request.param == "as RocketMQ":
         monkeypatch.setattr(BrokerApi, "supports_chunks", lambda *_: False)
 
 
 def test_table_stops_at_its_limit_of_inflated_bytes(admin, producer, way):
-    """A few KiB can inflate to gigabytes, and anybody may send them."""
+    """A body of a few KiB can inflate to gigabytes."""
     body = bytes(MIB)
     for _ in range(40):
         producer.send(Message("T", body), QUEUES[0])
@@ -72,7 +72,7 @@ def test_table_of_no_bytes_is_refused(admin, bytes_max):
 
 
 def consumed(admin):
-    """All messages of the topic, as a consumer that is assigned its queues polls them."""
+    """Return all messages of the topic, as an assigned consumer polls them."""
     count = sum(span.max_offset for span in admin.topic_offsets("T").values())
     found = []
     consumer = LitePullConsumer("G", instance=admin.instance)
@@ -111,7 +111,7 @@ def row_of(message):
 
 
 def rows_of(table):
-    """Rows as a consumer has them: times in milliseconds, properties as a dict."""
+    """Return rows as a consumer has them: times in milliseconds, properties as a dict."""
     rows = table.to_pylist()
     for row in rows:
         for name in ("bornTimestamp", "storeTimestamp"):

@@ -19,7 +19,7 @@ from rocketpoll import Admin, EmbeddedBroker
 
 @pytest.fixture(scope="module")
 def report():
-    """Of a broker with five messages in two queues, three of which a group has consumed."""
+    """Return the report of a broker with five messages in two queues, three of them consumed."""
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         config = TopicConfig(
             topic_name="T",
@@ -91,7 +91,7 @@ def test_broker_report_has_the_runtime_figures_of_the_broker(report):
 
 
 def test_broker_report_of_a_starting_broker_has_no_runtime_figures(monkeypatch):
-    """RocketMQ refuses them in its first seconds."""
+    """RocketMQ refuses the request in its first seconds."""
 
     def refused(_, address):
         code, request = ResponseCode.SYSTEM_ERROR, RequestCode.GET_BROKER_RUNTIME_INFO

@@ -30,7 +30,7 @@ class Sink:
         self._producer = producer
 
     def rows(self, *bodies):
-        """Rows that are sent, as spans."""
+        """Send rows, and return their spans."""
         table = pa.table({"body": [body.encode() for body in bodies], "tags": list(bodies)})
         spans = self._producer.send_table(table, "T").spans
         crcs = body_crcs(pa.array([body.encode() for body in bodies], pa.binary()))

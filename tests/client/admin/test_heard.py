@@ -61,7 +61,8 @@ def member(admin, running_broker):
 
 
 def asking(monkeypatch, answer):
-    """Have members answer the question how they do by a function, which gets what really asks."""
+    """Let a function answer the requests for the state of members; it gets the original
+    function."""
     real = AdminApi.consumer_running_info
     asked = []
 
@@ -210,7 +211,7 @@ def test_reset_is_refused_while_java_pull_consumer_cannot_be_notified(
 
 
 class Told:
-    """A broker that knows members, as they are before each telling, behind it, and at the end."""
+    """A broker whose members change: before and after each notification, and at the end."""
 
     def __init__(self, *looks, answers=lambda _: None):
         self.looks = [*looks]
@@ -239,7 +240,7 @@ silent = refusing(ConsumerNotOnline, 207)
 
 
 def in_turn(*answers):
-    """Answer the first time like the first of these, and so on."""
+    """Return a function that answers the first call like the first of these, and so on."""
     left = iter(answers)
 
     def answer(client_id):
@@ -249,7 +250,7 @@ def in_turn(*answers):
 
 
 def test_reset_with_many_silent_members_asks_at_most_three_rounds():
-    """Each takes ten seconds of the broker: with 64 it were minutes."""
+    """The broker waits ten seconds for each, which would be eleven minutes for all."""
     told = Told(HERE, answers=silent)
     with pytest.raises(ConsumerNotOnline, match=r"c00, .* \d+ more were not asked") as found:
         told.tell()
@@ -267,14 +268,14 @@ def test_reset_asks_new_members_before_those_that_were_silent():
 
 
 def test_reset_notice_is_not_repeated_to_member_that_was_silent_for_a_while():
-    """Who has heard would begin anew, and at the end of each queue, pass over what came since."""
+    """A second reset would seek the member again, and skip messages that it has not consumed."""
     told = Told({"a": "h:1"}, answers=in_turn(silent, silent, lambda _: None))
     told.tell()
     assert (len(told.asked), told.tellings) == (3, 1)
 
 
 def test_unreadable_answer_to_reset_notice_counts_as_received():
-    """Clients in other languages have reports of their own."""
+    """Clients in other languages send other reports."""
 
     def answers(_):
         raise ProtocolError("b:1", "the body is no report")

@@ -21,7 +21,8 @@ ZSTD = MessageSysFlag.COMPRESSED.value | MessageSysFlag.COMPRESSION_ZSTD.value
 
 @pytest.fixture
 def admin(running_broker):
-    """A client of a broker with bombs of one key and id, and of another key with the same hash."""
+    """Return a client of a broker with bombs of one key and id, and of another key with the same
+    hash."""
     bomb = compress_body(bytes(MIB), MessageSysFlag.COMPRESSION_ZSTD)
     with Admin(running_broker.address) as made:
         made.create_topic("T", 1)
@@ -46,7 +47,7 @@ def by_unique_id(admin, **more):
 
 @pytest.mark.parametrize(("lookup", "count"), [(by_key, MESSAGES // 2), (by_unique_id, MESSAGES)])
 def test_lookup_stops_at_its_limit_of_inflated_bytes(admin, lookup, count):
-    """What is inflated and not wanted does not count, and is not kept."""
+    """Inflated bodies of other keys do not count, and are not kept."""
     assert {len(each.body) for each in lookup(admin, bytes_max=count * MIB)} == {MIB}
     assert len(lookup(admin)) == count
     tracemalloc.start()

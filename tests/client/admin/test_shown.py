@@ -27,7 +27,7 @@ def message(body=b"one"):
 
 
 class Page(HTMLParser):
-    """The tags and the texts of a page."""
+    """Collects the tags and the texts of a page."""
 
     def __init__(self, html):
         super().__init__()

@@ -17,7 +17,6 @@ def admin():
 
 
 def commit(admin, sink, batch_id):
-    """Commit a batch of a sink."""
     [address] = admin.masters().values()
     commit_batch(admin.instance.api, address, sink, batch_id, "orders")
 

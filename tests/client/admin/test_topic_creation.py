@@ -18,7 +18,8 @@ from rmq_spark.wire.headers.operators import HEADERS
 
 
 class RocketMQ:
-    """A broker that treats lists of topics as RocketMQ does; before 5.3 it does not know them."""
+    """A broker that handles lists of topics as RocketMQ does; before 5.3 it does not
+    support them."""
 
     def __init__(self, *, knows_lists):
         self.topics = {}
@@ -58,7 +59,7 @@ def configs(count, queues=4, first=0):
 
 
 def created(api, broker, wanted):
-    """Create the topics; return the codes of the requests that it took."""
+    """Create the topics; return the codes of the requests that were sent."""
     with FakeServer(answering(broker.answer)) as server:
         create_topics(api, server.address, wanted)
     return [code for code in broker.requests if code != RequestCode.EXTENSIONS]

@@ -41,7 +41,8 @@ async def nothing():
 
 @pytest.fixture(scope="module", autouse=True)
 def _the_brokers_own_client(broker):
-    """It sends for the tests, and is there from the first to the last, with all its threads."""
+    """Start the helpers' client of the broker, so that it has all its threads before the first
+    test."""
     broker.create_topic("T", 1)
     broker.send("T", "x")
     wait_until("its heartbeats", lambda: names_of_threads("rocketpoll heartbeat 127"))
@@ -49,7 +50,6 @@ def _the_brokers_own_client(broker):
 
 @pytest.fixture
 def queue(broker, group):
-    """The only queue of a topic."""
     broker.create_topic(f"of-{group}", 1)
     return MessageQueue(f"of-{group}", "broker-a", 0)
 
@@ -180,7 +180,7 @@ CALLS = {
 @pytest.mark.parametrize("how", CALLS)
 @told_in_a_loop
 async def test_cancelled_aio_consumer_call_leaves_the_consumer_usable(broker, queue, group, how):
-    """What comes behind it finds the consumer whole, and is not undone by it."""
+    """The next call finds the consumer intact, and the cancelled one does not undo it."""
     broker.send(queue.topic, *map(str, range(10)))
     belongings, offsets = Belongings(), itertools.cycle(range(2, 9))
     async with aio.Consumer(group, broker.address, BY_HAND) as consumer:
@@ -294,7 +294,8 @@ async def test_start_of_a_running_member_can_be_cancelled_anywhere(broker, group
 
 @told_in_a_loop
 async def test_cancelled_aio_consumer_start_leaves_no_group_member(broker, topic, group):
-    """Of a subscriber above all, for which the others would keep queues."""
+    """A cancelled subscriber must not stay a member, because the others would leave queues
+    to it."""
     async with aio.Admin(broker.address) as admin:
 
         async def make():

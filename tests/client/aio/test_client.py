@@ -127,7 +127,7 @@ KINDS = {
 
 
 def every_call(member):
-    """A call of each method and of what statements call, by name."""
+    """Return a call of each method and of the special methods behind statements, by name."""
     for name, method in inspect.getmembers(member, inspect.ismethod):
         if name.startswith("_") and name not in ("__aenter__", "__anext__"):
             continue
@@ -206,14 +206,14 @@ def test_async_consumer_of_a_closed_loop_stops_and_leaves_its_group(broker, topi
 
 
 def beats_for(broker):
-    """The threads that send a broker its clients' heartbeats."""
+    """Return the threads that send the broker its clients' heartbeats."""
     name = f"rocketpoll heartbeat {broker.address}"
     return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "client"])
 def test_closed_event_loop_leaves_no_threads_and_no_connections(broker, topic, group, kind):
-    """Whatever was under way in it, and was cancelled with all its tasks."""
+    """The calls under way are cancelled with all tasks of the loop."""
     broker.send(topic, "one")
     wait_until("the broker's own client has threads of its own", lambda: beats_for(broker))
     made = []
@@ -239,7 +239,7 @@ def test_closed_event_loop_leaves_no_threads_and_no_connections(broker, topic, g
 
 @told_in_a_loop
 async def test_event_loop_blocked_beyond_all_timeouts_loses_nothing(broker, topic, group):
-    """Threads beat, pull and read answers meanwhile: none of it is found too late afterwards."""
+    """Threads send heartbeats, pull and read responses meanwhile, so none of it is too late."""
     short = {"heartbeat_interval_ms": 20, "request_timeout_ms": 500}
     async with (
         aio.Client(broker.address, **short) as client,

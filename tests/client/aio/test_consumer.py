@@ -44,7 +44,6 @@ def bodies_of(messages):
 
 @pytest.fixture
 def queue(broker, group):
-    """The only queue of a topic."""
     broker.create_topic(f"of-{group}", 1)
     return MessageQueue(f"of-{group}", "broker-a", 0)
 
@@ -66,7 +65,7 @@ async def test_aio_poll_returns_messages_or_times_out(broker, queue, group):
 
 
 class Watching:
-    """An observer that notes what is taken."""
+    """An observer that records consumed messages."""
 
     def __init__(self):
         self.bodies = []
@@ -410,7 +409,7 @@ async def test_consumer_of_a_blocked_event_loop_keeps_its_queues_and_messages(br
 
 
 async def cancelled_at(task, step):
-    """Cancel a task after so many steps of the loop, unless it was done before."""
+    """Cancel a task after a number of turns of the loop, unless it is done by then."""
     await steps(step)
     task.cancel()
     await asyncio.wait([task])
@@ -418,7 +417,7 @@ async def cancelled_at(task, step):
 
 
 async def producing(producer, topic, chance, how_many):
-    """Send bodies, some cancelled at any step: those that were stored for sure, and all."""
+    """Send bodies, cancelling some sends; return the bodies that were acknowledged, and all."""
 
     async def one(body):
         sending = asyncio.create_task(producer.send(Message(topic, body.encode())))
@@ -435,7 +434,7 @@ async def producing(producer, topic, chance, how_many):
 
 
 async def consuming(consumer, chance, found, is_enough):
-    """Take messages until there are enough; any wait and any commit may be cancelled."""
+    """Consume until there are enough messages; any wait and any commit may be cancelled."""
     while not is_enough():
         if chance.random() < 0.3:
             asking = asyncio.create_task(
@@ -465,7 +464,8 @@ async def _outcome(task, chance):
 @pytest.mark.parametrize("seed", range(count("ROCKETPOLL_CANCELS", 6, wide=100)))
 @told_in_a_loop
 async def test_cancels_at_any_await_lose_nothing_and_double_nothing(broker, topic, group, seed):
-    """In one member's life each message comes once and in order; the next goes on at a commit."""
+    """One member gets each message once and in order; the next one continues at a
+    committed offset."""
     chance, found, again = random.Random(seed), [], []
     async with aio.Client(broker.address) as client, aio.Producer(group, client=client) as producer:
         async with aio.Consumer(group, client=client, settings=BY_HAND) as consumer:

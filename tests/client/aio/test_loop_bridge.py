@@ -16,7 +16,7 @@ from rmq_spark.client.concurrency import deferred_wakeups
 
 
 class CountingLoop:
-    """A loop that counts how often it is woken by other threads."""
+    """A loop that counts the wakeups by other threads."""
 
     def __init__(self, loop):
         self._loop, self.woken = loop, 0
@@ -27,7 +27,7 @@ class CountingLoop:
 
 
 class LargeAction:
-    """Something to call, of which it can be known whether it is kept."""
+    """A callable that tests hold weakly, to see whether it is freed."""
 
     def __call__(self):
         pytest.fail("nobody runs it")
@@ -181,7 +181,7 @@ async def test_wake_event_wakes_all_waiters_or_times_out():
 
 
 class TimedLoop:
-    """The running loop with a clock that is moved, and the timers that were set by it."""
+    """The running loop with a movable clock, and the timers that were set by it."""
 
     def __init__(self):
         self._loop, self.now, self.timers = asyncio.get_running_loop(), 0.0, []
@@ -196,7 +196,7 @@ class TimedLoop:
         return timer
 
     def go_on_to(self, now):
-        """Move the clock, and call what is due."""
+        """Move the clock, and run what is due."""
         self.now = now
         while due := [each for each in self.timers if each.when <= now and not each.is_over]:
             due[0].is_over = True

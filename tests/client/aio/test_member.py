@@ -31,7 +31,7 @@ KINDS = [
 
 @pytest.fixture(params=KINDS)
 def make(request, group):
-    """Makes one of each kind, of the test's group."""
+    """Return a function that makes an object of each kind, in the test's group."""
     return lambda client: request.param(group, client)
 
 
@@ -66,7 +66,7 @@ async def test_error_in_an_async_with_block_closes_the_member(broker, make):
 
 
 class HeldStarts:
-    """Starts of instances that wait until they may go on."""
+    """Blocks starts of instances until they are released."""
 
     def __init__(self, monkeypatch):
         self.begun, self.go_on, real = threading.Event(), threading.Event(), ClientInstance.start

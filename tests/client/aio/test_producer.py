@@ -115,7 +115,8 @@ async def test_futures_that_are_cancelled_or_dropped_leave_room_for_others(broke
 
 @told_in_a_loop
 async def test_aio_producer_never_blocks_the_event_loop(monkeypatch, group):
-    """Neither for a host's name, a route, a connection or a thread, nor as the broker goes."""
+    """It blocks neither for a host name, a route, a connection or a thread, nor when the broker
+    disappears."""
     with EmbeddedBroker() as broker:
         waits = NoWaiting(monkeypatch)
         address = broker.address.replace("127.0.0.1", "localhost")
@@ -182,7 +183,7 @@ async def test_aio_send_refuses_invalid_message_before_any_request(broker, topic
 
 
 class Gate:
-    """A broker that answers sends when it is told to."""
+    """A broker that answers sends only when allowed to."""
 
     def __init__(self):
         self.asked, self._open = 0, threading.Semaphore(0)

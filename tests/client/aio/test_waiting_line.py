@@ -10,7 +10,7 @@ from rmq_spark.client.aio.producer import RoomWaiter, WaiterQueue
 
 
 class Room:
-    """So much room, and those who have taken some of it."""
+    """Room for a number of items, and the tasks that have taken some."""
 
     def __init__(self, size):
         self.left, self.came = size, []

@@ -29,7 +29,7 @@ NOT_THROUGH_THE_PROXY = {
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what the proxy does not serve."""
+    """Deselect the tests of what the proxy does not serve."""
     left_out = [item for item in items if _is_by_proxy(item) and not _is_served(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
@@ -72,7 +72,7 @@ def cluster(brokers):
 
 @pytest.fixture
 def is_ours(brokers):
-    """Whether the broker has more to offer than RocketMQ's; which results never depend on."""
+    """Return whether the broker has our extensions, on which no result may depend."""
     return brokers[0] == "rocketpoll"
 
 
@@ -83,7 +83,7 @@ def clients(cluster):
 
 @pytest.fixture(params=["threads", "asyncio"])
 def both_clients(request, cluster):
-    """Our clients by threads and by asyncio, for what both can do: `clients` of such a module."""
+    """Parametrize with the threaded and the asyncio client; modules use it as `clients`."""
     if request.param == "threads":
         yield Clients(cluster)
         return

@@ -27,7 +27,6 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def clients(both_clients):
-    """All of this holds for the threaded client and for that of asyncio."""
     return both_clients
 
 
@@ -42,7 +41,7 @@ def commit(cluster, group, topic, *offsets):
 
 
 def stored(cluster, group, topic, queues=2):
-    """What a group has stored, where a young queue counts like any other."""
+    """Return a group's stored offsets; queues that are new count as well."""
     return [
         cluster.api.query_consumer_offset(
             cluster.address, group, cluster.queue(topic, each), set_zero_if_not_found=False
@@ -52,7 +51,7 @@ def stored(cluster, group, topic, queues=2):
 
 
 def filled(cluster, clients, count=20, queues=2):
-    """A topic whose queues hold the same number of messages each, in turn."""
+    """Fill the queues of a topic in turn, all with the same number of messages."""
     topic = cluster.topic(queues)
     producer = clients.producer()
     for number, each in enumerate(messages(topic, numbers(count))):
@@ -112,7 +111,7 @@ def test_topics_come_change_and_go(cluster, clients, admin):
 def test_topics_created_together_exist_with_their_settings_beside_known_ones(
     cluster, brokers, admin
 ):
-    """RocketMQ from 5.3 on leaves a list undone if the first topic of it is known as it is."""
+    """RocketMQ from 5.3 on skips a whole list if its first topic exists with the same settings."""
     prefix = cluster.group().replace("Group", "Many")
     names = [f"{prefix}{number}" for number in range(40)]
     fifo = TopicConfig(

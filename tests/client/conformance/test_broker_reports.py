@@ -13,7 +13,7 @@ from rmq_spark.client.errors import BrokerRefused
 
 @pytest.fixture
 def filled(cluster, clients):
-    """A topic of two queues with ten messages, of which a group has consumed four."""
+    """Create a topic of two queues with ten messages, of which a group has consumed four."""
     topic = cluster.topic(2)
     producer = clients.producer()
     for number, each in enumerate(messages(topic, numbers(10))):

@@ -17,7 +17,7 @@ COUNT = 1_000
 
 @pytest.fixture
 def topic(cluster, clients):
-    """A topic with one queue that holds a thousand messages."""
+    """Create a topic with one queue of a thousand messages."""
     topic = cluster.topic(queues=1)
     producer = clients.producer()
     for start in range(0, COUNT, 250):
@@ -31,7 +31,7 @@ def topic(cluster, clients):
 
 @pytest.fixture(params=["all extensions", "none", "who waits reads"])
 def api(request, cluster):
-    """Whoever knows no extension speaks to our broker as to RocketMQ's."""
+    """Use an API with our extensions, and one without, as for RocketMQ."""
     more = {"none": {"extensions": frozenset()}, "who waits reads": {"reads_itself": True}}
     return cluster.instance(**more.get(request.param, {})).api
 

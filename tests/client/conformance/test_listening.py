@@ -1,8 +1,5 @@
 """Push consumers on every kind of broker: which messages a listener gets, once, again or never. The
-consumer's own logic is tested in tests/client/consumer.
-
-What only the consumer itself decides stands in tests/client/consumer.
-"""
+consumer's own logic is tested in tests/client/consumer."""
 
 from __future__ import annotations
 

@@ -32,13 +32,12 @@ PATIENCE_MS = 20_000
 
 @pytest.fixture
 def clients(both_clients):
-    """All of this holds for the threaded client and for that of asyncio."""
     return both_clients
 
 
 @pytest.fixture
 def topic(cluster):
-    """A topic's name within the namespace."""
+    """Return a topic's name in the namespace."""
     name = f"T{cluster.group()}"
     cluster.topic(2, f"eu%{name}")
     return name

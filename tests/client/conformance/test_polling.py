@@ -28,13 +28,12 @@ from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
 @pytest.fixture
 def clients(both_clients):
-    """All of this holds for the threaded client and for that of asyncio."""
     return both_clients
 
 
 @pytest.fixture
 def send(clients):
-    """Sends bodies to a topic, in order, to one queue or to all in turn."""
+    """Return a function that sends bodies to a topic, in order, to one queue or to all in turn."""
     producer = clients.producer()
 
     def send(topic, *bodies, queue=None, **more):
@@ -161,7 +160,7 @@ def test_new_filter_of_assigned_queues_applies_while_a_pull_is_held(cluster, cli
 
 
 def _follows(consumer, send, choose_new):
-    """It gets what the choice of the moment lets through, and at once."""
+    """The consumer gets what the current filter matches, at once."""
     send("first", tags="old")
     assert polled(consumer, 1) == ["first"]
     choose_new()

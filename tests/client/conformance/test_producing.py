@@ -21,7 +21,6 @@ COMPRESSED = MessageSysFlag.COMPRESSED.value
 
 @pytest.fixture
 def clients(both_clients):
-    """All of this holds for the threaded client and for that of asyncio."""
     return both_clients
 
 

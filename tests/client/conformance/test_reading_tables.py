@@ -18,13 +18,12 @@ SAME_HASH = ("AaAa", "BBBB")
 
 @pytest.fixture
 def clients(both_clients):
-    """All of this holds for the threaded client and for that of asyncio."""
     return both_clients
 
 
 @pytest.fixture
 def topic(cluster, clients):
-    """A topic with messages of every kind in two queues."""
+    """Create a topic with messages of every kind in two queues."""
     topic = cluster.topic(QUEUES)
     producer = clients.producer()
     for number in range(COUNT // 2):

@@ -22,7 +22,6 @@ PATIENCE_MS = 20_000
 
 @pytest.fixture
 def clients(both_clients):
-    """All of this holds for the threaded client and for that of asyncio."""
     return both_clients
 
 
@@ -33,7 +32,7 @@ def topic(cluster):
 
 @pytest.fixture
 def replies(clients, topic):
-    """Start a consumer that replies to each request with what a function makes of it."""
+    """Start a consumer that replies to each request with the result of a function."""
 
     def start(reply):
         replier = clients.producer()

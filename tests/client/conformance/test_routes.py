@@ -16,7 +16,8 @@ from rmq_spark.wire.command import RemotingCommand
 
 @pytest.fixture
 def ask(cluster):
-    """The JSON of an answer; numbers stand as names without quotes in some of RocketMQ's."""
+    """Return an answer's JSON. RocketMQ writes some numeric keys without quotes; they are quoted
+    here."""
 
     def ask(code, **ext_fields):
         async def answer():

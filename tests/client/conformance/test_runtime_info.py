@@ -123,7 +123,7 @@ def test_runtime_info_disk_sizes_have_known_units(told):
 
 
 def test_runtime_info_disk_ratio_counts_usable_space_only(told):
-    """What is kept for the machine's administrator is neither used nor free."""
+    """Space reserved for the administrator counts neither as used nor as free."""
     (path,) = [name.partition("_")[2] for name in told if name.startswith("commitLogDiskRatio_")]
     _, used, available = shutil.disk_usage(path)
     expected = pytest.approx(

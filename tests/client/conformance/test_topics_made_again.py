@@ -23,7 +23,7 @@ KINDS = ("polling", "assigned", "concurrent", "orderly")
 
 
 class Member:
-    """A member of a group, and all that it has had."""
+    """A member of a group, and all messages that it received."""
 
     def __init__(self, kind, clients, group, topic, **settings):
         self._had, self._listener = [], Listener()
@@ -60,7 +60,7 @@ def test_topic_recreated_during_a_held_pull_is_consumed_by_asyncio(cluster, both
 
 
 def check(cluster, clients, kind, count):
-    """Have a member hold a pull, make its topic again, and see all of the new one come."""
+    """Recreate the topic while a member's pull is held; the member must get all new messages."""
     topic, group = cluster.topic(1), cluster.group()
     cluster.send(topic, *numbers(OLD), queues=1)
     member, new = Member(kind, clients, group, topic), numbers(count, 100)

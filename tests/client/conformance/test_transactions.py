@@ -16,7 +16,6 @@ COMMIT, ROLLBACK, UNKNOWN = TransactionState
 
 @pytest.fixture
 def clients(both_clients):
-    """All of this holds for the threaded client and for that of asyncio."""
     return both_clients
 
 

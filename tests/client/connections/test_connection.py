@@ -149,7 +149,7 @@ def test_many_threads_share_one_connection(connect):
 
 
 class Clock:
-    """Goes on when the test says so."""
+    """A clock that the test moves."""
 
     now = 1_000.0
 
@@ -198,7 +198,8 @@ def test_short_timeouts_close_connection_only_after_long_silence(reads_itself):
 
 @pytest.mark.parametrize(("answers_after", "falls_silent"), [(0.25, True), (2.25, False)])
 def test_silence_counts_from_an_answer_to_another_on(reads_itself, answers_after, falls_silent):
-    """So one that falls silent behind it costs one timeout, and within a second it is not."""
+    """A broker that falls silent after an answer costs one timeout; the next request within a
+    second does not."""
 
     def story(peer):
         peer.receive()
@@ -484,7 +485,7 @@ def test_self_reading_connection_notices_closed_server_before_next_request():
 
 
 def test_request_of_a_broker_that_has_closed_the_connection_is_not_processed():
-    """Its answer would wait for the lock of the request that has noticed the end."""
+    """Its answer would need the lock of the request that has detected the end."""
     requests = []
     own, theirs = socket.socketpair()
     connection = RemotingConnection(

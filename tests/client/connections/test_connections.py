@@ -27,7 +27,7 @@ ASK = RemotingCommand(28, ext_fields={"topic": "T", "_UNIQUE_KEY_QUERY": "true"}
 
 
 class Heard:
-    """A RocketMQ broker that answers all it knows, and keeps what it was asked."""
+    """A RocketMQ broker that records its requests."""
 
     def __init__(self, version=407):
         self.requests = []
@@ -56,7 +56,7 @@ def test_connection_is_shared_per_address_and_reopened_after_close(connections):
 
 
 def test_silent_extension_negotiation_times_out_with_the_request():
-    """For whoever waits 300 ms for a request, the question before it waits no longer."""
+    """A request with a timeout of 300 ms does not wait longer for the negotiation before it."""
     with FakeServer(silent) as server:
         instance = ClientInstance("127.0.0.1:1", request_timeout_ms=300)
         try:

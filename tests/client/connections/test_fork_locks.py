@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 def forked(action):
-    """Whether an action in a child of this process is done, in the time of an alarm."""
+    """Return whether a child of this process finishes an action before an alarm."""
     child = os.fork()
     if child == 0:
         os._exit(0 if action() else 1)

@@ -20,7 +20,7 @@ HERE = "broker:10911"
 
 
 class Room:
-    """Both ends of a stream, and what the writer has said of it."""
+    """Both ends of a stream, and what the writer reports."""
 
     def __init__(self, clock=time.monotonic, kind=socket.socket):
         own, self.theirs = socket.socketpair()
@@ -141,7 +141,7 @@ LARGE = bytes(SLICE_BYTES)
 
 
 def gathered(room, count):
-    """A writer whose peer reads nothing yet; the first requests fill what there is of buffers."""
+    """Return a writer whose peer does not read; the first requests fill the socket buffers."""
     for opaque in range(count):
         room.writer.enqueue(ASK._replace(opaque=opaque, body=LARGE))
     wait_until("it is stuck", lambda: room.writer._in_flight and not room.is_writable)
@@ -221,7 +221,7 @@ def test_write_to_a_gone_peer_closes_the_connection(room):
 
 
 def test_write_to_gone_peer_raises_the_reason_that_the_reader_found_first(room):
-    """As who reads has, from the last words of the peer."""
+    """The reader knows the reason from the last bytes of the peer."""
     room.refusals = iter([None, ConnectionClosed(HERE, "we do not know you")])
     room.theirs.close()
     with pytest.raises(ConnectionClosed, match="we do not know you"):
@@ -229,7 +229,7 @@ def test_write_to_gone_peer_raises_the_reason_that_the_reader_found_first(room):
 
 
 class Interrupted(socket.socket):
-    """A socket that takes a few bytes, and then somebody wants to end the program."""
+    """A socket that accepts a few bytes, and then raises KeyboardInterrupt."""
 
     sent = 0
 
@@ -330,7 +330,7 @@ def test_frame_cancelled_before_the_turn_ends_is_not_written(room):
 
 
 class Polled(socket.socket):
-    """A socket that calls a function when somebody polls it."""
+    """A socket that calls a function on each poll."""
 
     on_poll = None
 
@@ -341,7 +341,7 @@ class Polled(socket.socket):
 
 
 def test_frame_cancelled_as_its_turn_ends_keeps_connection_open():
-    """The thread that reads cancels requests whose time is over, at any moment."""
+    """The reading thread cancels requests at their timeouts, at any moment."""
     turn, released = [], []
     with closing(Room(kind=Polled)) as room:
         room.own.on_poll = lambda: room.writer.cancel(1, lambda: released.append(1))

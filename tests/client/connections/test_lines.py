@@ -19,7 +19,7 @@ A = "a:1"
 
 
 class Wires:
-    """Where connections come from: each is a name space that knows its end."""
+    """Makes connections: namespaces that record their end."""
 
     def __init__(self):
         self.dialled, self.closed, self.errors = [], [], []
@@ -57,14 +57,14 @@ class Wire(SimpleNamespace):
             self._on_closed(self)
 
     def join(self, _):
-        """It has no threads."""
+        pass
 
     def after_fork(self):
         self.is_forgotten = True
 
 
 class Lines(ConnectionPool):
-    """A pool of these wires."""
+    """A pool of these connections."""
 
     def __init__(self, wires, ready, ended):
         super().__init__(ready.append, ended.append, wait_seconds_max=10)
@@ -101,7 +101,7 @@ def lines(wires, ready, ended):
 
 
 def in_threads(count, action):
-    """What an action gives or raises, in so many threads at once, when `join` is called."""
+    """Run an action in a number of threads; `join` returns their results and errors."""
     found = []
 
     def act():

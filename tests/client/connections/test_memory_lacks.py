@@ -29,13 +29,14 @@ def echo(request):
 
 
 def answers_to_some(peer):
-    """Answers all requests but the first, in one piece, and ends."""
+    """Answer all requests but the first, in one write, and close."""
     requests = [peer.receive() for _ in range(REQUESTS)]
     peer.send(b"".join(echo(request).encode() for request in requests[1:]))
 
 
 def outcome(answer):
-    """What has become of a request: its answer's body, or the kind of its error; None: nothing."""
+    """Return the outcome of a request: the response's body, the type of its error, or None if
+    pending."""
     if not answer.done():
         return None
     error = answer.exception(0)
@@ -43,7 +44,7 @@ def outcome(answer):
 
 
 def assert_all_are_told(files, work, usually):
-    """Have work done that returns outcomes, without memory at one line after the other."""
+    """Run work repeatedly, with a MemoryError at one line after the other; it returns outcomes."""
     none = MemoryFault(files)
     assert work(none) == usually
     for number in none.first_and_last_of_each():
@@ -54,7 +55,7 @@ def assert_all_are_told(files, work, usually):
 
 @pytest.fixture
 def read_on(monkeypatch):
-    """The work of a thread that reads, for the test to do: connections begin none."""
+    """Return a reading thread's work, which the test runs itself."""
     read_on = RemotingConnection._run
     monkeypatch.setattr(RemotingConnection, "_run", lambda _: None)
     return read_on
@@ -75,7 +76,7 @@ def test_out_of_memory_in_the_reader_fails_all_waiters(read_on):
 
 
 def test_out_of_memory_in_the_reader_at_a_timeout_fails_all_waiters(read_on):
-    """It is the one who notices, for those who do not wait at the moment."""
+    """The reader expires the requests whose callers do not wait at the moment."""
 
     def wait_in_vain(fault):
         connection = RemotingConnection.connect(server.address)

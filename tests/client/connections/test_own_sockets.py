@@ -24,7 +24,7 @@ def listener():
 
 @pytest.fixture
 def full_listener():
-    """One that takes nobody any more: who connects waits."""
+    """Return a listener with a full backlog, at which connecting clients wait."""
     with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as server:
         waiting = []
         for _ in range(4):
@@ -65,7 +65,7 @@ def test_connected_socket_is_closed_in_a_forked_child_and_works_in_the_parent(li
 
 
 def test_closed_socket_does_not_keep_others_open_in_a_child(listener, monkeypatch):
-    """As gevent's close has it, which raises another error for what is no descriptor."""
+    """gevent's close raises another error for an invalid descriptor."""
     real = os.close
 
     def close(descriptor):

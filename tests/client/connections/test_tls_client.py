@@ -32,7 +32,7 @@ CLIENT = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certifica
 
 
 def answer_of(server, settings, **more):
-    """What a server says to a client with these settings, or raises."""
+    """Return what a server sends to a client with these settings, or raise the client's error."""
     tls = settings and TlsClient(settings)
     connection = RemotingConnection.connect(server.address, tls=tls, **more)
     try:
@@ -93,7 +93,7 @@ def test_tls_without_verify_accepts_any_certificate_with_a_warning(caplog):
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_missing_client_certificate_is_explained(version):
-    """Under TLS 1.3 a client learns only with its first answer that it was refused."""
+    """Under TLS 1.3 a client learns of the refusal only with the first response."""
     context = server_context(clients_of="ca.pem")
     context.maximum_version = version
     with FakeServer(answering(lambda request: request.respond(0, "yes")), context) as server:
@@ -107,8 +107,7 @@ def test_missing_client_certificate_is_explained(version):
 
 
 def test_unknown_client_certificate_is_explained():
-    """Under TLS 1.3 it may have sent its request by then,
-    and the alert that says why may get lost."""
+    """Under TLS 1.3 the request may have been sent by then, and the alert may get lost."""
     with server_of(clients_of="other-ca.pem") as server:
         said = why_not(server, CLIENT, (TlsFailed, ConnectionClosed))
     assert re.search(
@@ -139,7 +138,7 @@ def test_silent_tls_server_costs_the_connect_timeout():
 
 
 def test_tls_server_closed_before_the_handshake_is_explained():
-    """Python makes a socket of it that is not under TLS at all."""
+    """Python returns a socket without TLS in this case."""
     here, there = socket.socketpair()
     there.close()
     alone = socket.socket()  # was never connected, as one that was reset is not any more
@@ -275,7 +274,7 @@ def test_client_instance_with_invalid_tls_settings_is_refused():
 
 
 def test_tls_handshake_does_not_hold_the_fork_lock(monkeypatch):
-    """One who makes a connection must not, with the lock in hand that a fork waits for."""
+    """The thread that connects must not hold the lock for which a fork waits."""
     held = []
     made = TlsSocket.__init__
 

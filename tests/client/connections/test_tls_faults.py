@@ -12,7 +12,7 @@ from rmq_spark.client.transport.tls.client import (
 
 
 class Said(ssl.SSLError):
-    """An error of OpenSSL's with a reason."""
+    """An error of OpenSSL with a reason."""
 
     reason = "SOMETHING_NEW"
 

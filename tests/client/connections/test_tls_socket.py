@@ -73,7 +73,7 @@ def test_thousands_of_answers_that_come_at_once_are_all_read(connect):
 
 @pytest.mark.parametrize("_", range(6))
 def test_tls_connection_is_written_by_many_threads_while_read(connect, _):
-    """With Python's own socket in place of ours, one round in four fails here up to Python 3.12."""
+    """With Python's own socket, one round in four fails here up to Python 3.12."""
     with serving(answering(echo)) as server:
         connection = connect(server.address)
         went_well = []
@@ -95,7 +95,7 @@ def test_tls_connection_is_written_by_many_threads_while_read(connect, _):
 
 
 def test_tls_peers_sending_megabytes_simultaneously_do_not_deadlock():
-    """A writer that finds no room must not keep the reader from what would make room."""
+    """A writer without room must not block the reader, which makes the room."""
     each, count = bytes(1 << 20), 12
     heard = []
 
@@ -131,7 +131,7 @@ def test_tls_response_in_small_pieces_is_assembled(connect):
 
 
 def say_goodbye(peer):
-    """As a server does that closes in order: without waiting for an answer to it."""
+    """Close as a clean server does, without waiting for an answer."""
     peer.socket.settimeout(0)
     with suppress(ssl.SSLWantReadError):
         peer.socket.unwrap()

@@ -17,7 +17,7 @@ HERE = "broker:10911"
 
 
 class Told(PendingRequest):
-    """Keeps what it is told."""
+    """Records the outcomes of requests."""
 
     def __init__(self, timeout_ms=1_000, asked_at=0.0, wrong=None):
         super().__init__(11, timeout_ms, asked_at)

@@ -1,9 +1,8 @@
-"""A member of a group as a process of its own, which can be killed:
-it writes a line for each message.
+"""A group member as a process, which can be killed: it writes a line for each message.
 
-Asked to end by SIGTERM, it leaves the group in order.
+    python consuming_member.py NAME_SERVER GROUP TOPIC
 
-python consuming_member.py NAME_SERVER GROUP TOPIC
+After SIGTERM it leaves the group cleanly.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 
 def main() -> None:
-    """Consume until somebody ends it."""
+    """Consume until SIGTERM."""
     name_server, group, topic = sys.argv[1:]
     leaving = threading.Event()  # the broker may know this member before `start` has come back
     signal.signal(signal.SIGTERM, lambda *_: leaving.set())

@@ -25,7 +25,7 @@ def queues(count, broker="broker-a"):
 
 
 class FarBroker:
-    """Answers no request before as many wait as may: each such answer is one round trip."""
+    """Answers no request before as many wait as are allowed: each round is one round trip."""
 
     def __init__(self, requests):
         self._left, self._inside = requests, 0

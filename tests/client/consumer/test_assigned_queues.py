@@ -170,8 +170,7 @@ def test_reassigned_queue_gets_new_state():
 
 
 def test_ten_thousand_revocations_in_flight_lose_nothing():
-    """Two members have a queue in turn; every pull is answered after it was taken away,
-    or before."""
+    """Two members own a queue in turn; each pull is answered before or after its revocation."""
     dice, committed, returned, end = random.Random(28), 0, set(), 0
     for _ in range(10_000):
         end += dice.randrange(3)
@@ -250,7 +249,7 @@ def test_paused_assigned_queue_hands_out_no_messages(assigned):
 
 
 class HandedOutAsTaken(RuleBasedStateMachine):
-    """Two queues see the same; of one the messages are handed out, of the other taken singly."""
+    """Compares two queues with the same events: one returns batches, the other single messages."""
 
     @initialize(confirms=st.booleans())
     def start(self, confirms):
@@ -348,8 +347,7 @@ TestHandedOutAsTaken = HandedOutAsTaken.TestCase
 
 
 class NothingIsSkipped(RuleBasedStateMachine):
-    """Pulls answered early, late or never; seeks and revocations:
-    what counts as consumed was returned."""
+    """Random pulls, seeks and revocations: every message that counts as consumed was returned."""
 
     @initialize()
     def start(self):

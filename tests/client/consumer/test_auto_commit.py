@@ -35,7 +35,7 @@ class Bench:
 
 
 def published(assigned):
-    """What the queue tells of how far it has been dealt with."""
+    """Return the offsets that the queue reports."""
     found = {}
     assigned.publish_consumed(found.__setitem__)
     return found
@@ -83,7 +83,7 @@ def test_without_auto_commit_only_user_commits_are_stored():
 
 
 def test_offset_reset_during_auto_commit_is_kept(bench):
-    """Its offset is taken when it is stored, and not with those of all others before."""
+    """The offset is read when it is stored, not together with those of all queues."""
     other = AssignedQueue(OTHER, bench.clock)
     other.set_first_offset(0, StartPosition(8, QueueFingerprint()))
     both = SimpleNamespace(all=lambda: [bench.assigned, other])

@@ -24,7 +24,7 @@ LOOKS_S = 1.5
 
 
 class Listener:
-    """Remembers what it has begun and ended; stays at the first message until it is let go."""
+    """Records the messages that it starts and ends; blocks at the first until released."""
 
     def __init__(self, *, busy=False):
         self.begun, self.ended, self.go_on = [], [], threading.Event()
@@ -63,7 +63,7 @@ def with_an_instance_of_its_own(cluster, instance):
 
 @pytest.fixture
 def instance(cluster):
-    """A client that runs on beside its consumers."""
+    """Return a client that outlives its consumers."""
     with cluster.instance() as instance:
         yield instance
 

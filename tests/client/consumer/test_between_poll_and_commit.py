@@ -19,7 +19,7 @@ PATIENCE_S = 30
 
 
 class Member:
-    """A member that commits when it is told to."""
+    """A member that commits on demand."""
 
     def __init__(self, cluster, group, topic, name):
         settings = LitePullSettings(
@@ -47,7 +47,7 @@ class Member:
 
 
 class Scene:
-    """A topic of one queue, and a member of a group that has polled two messages of it."""
+    """A topic of one queue, and a member of a group that has polled two of its messages."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -59,7 +59,7 @@ class Scene:
         self.consumer = self.member.consumer
 
     def joins(self):
-        """Another member, first by name, to which the queue goes."""
+        """Let a second member, first by name, take over the queue."""
         other = Member(self.cluster, self.group, self.topic, "a")
         wait_until("it has the queue", other.consumer.assignment, PATIENCE_S)
         wait_until("the first has it no more", lambda: not self.consumer.assignment(), PATIENCE_S)

@@ -18,7 +18,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class AtOnce:
-    """Lanes that do what they are given at once, in the order of the brokers' names."""
+    """An executor that runs tasks at once, in the order of the brokers' names."""
 
     def for_broker(self, _broker):
         return self
@@ -32,7 +32,7 @@ class AtOnce:
 
 
 class Brokers:
-    """Grant what is free, and remember what they were asked for."""
+    """Brokers that grant free locks and record requests."""
 
     def __init__(self):
         self.asked, self.unlocked, self.fails, self.of_others = [], [], None, set()
@@ -54,7 +54,7 @@ class Brokers:
 
 
 class Member:
-    """The locks of a member that has these queues."""
+    """The locks of a member with these queues."""
 
     def __init__(self, *requests):
         self.requests, self.brokers, self.persisted, self.told = [*requests], Brokers(), [], []

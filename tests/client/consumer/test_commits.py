@@ -41,7 +41,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 def polled(consumer, count):
-    """So many messages, or some more."""
+    """Poll at least this number of messages."""
     found = []
     while len(found) < count:
         found += consumer.poll(1_000)
@@ -96,7 +96,7 @@ def test_broadcasting_commit_keeps_the_last_message_of_its_queue(tmp_path):
 
 
 class FarBroker:
-    """Stores offsets, so many at a time as it is asked for, each taking a round trip."""
+    """Stores offsets, a limited number at a time, each taking a round trip."""
 
     def __init__(self, at_once):
         self._together = threading.Barrier(at_once)
@@ -154,7 +154,7 @@ def test_hanging_broker_does_not_delay_offsets_of_others():
 
 
 class Moved:
-    """A store whose offset changes as it is told, by an operator or by what is consumed."""
+    """An offset store whose offset an operator or the member moves."""
 
     def __init__(self, *, by_operator):
         self.moves, self.remembered, self.told, self._by_operator = 0, 8, [], by_operator
@@ -206,7 +206,7 @@ def test_commit_to_an_unreachable_broker_is_stored_with_the_next_offsets():
 @pytest.mark.parametrize("given", [False, True], ids=["all", "given"])
 @pytest.mark.parametrize("how", ["time", "offset"])
 def test_delayed_commit_does_not_undo_an_operators_offset_reset(monkeypatch, how, given):
-    """It may wait for a broker that is away, long behind the moment at which it was asked for."""
+    """A commit may wait for an unreachable broker until long after the call."""
     waits, may_go_on = threading.Event(), threading.Event()
     real = RemoteBrokerOffsetStore.store_offset
 
@@ -240,7 +240,7 @@ def test_delayed_commit_does_not_undo_an_operators_offset_reset(monkeypatch, how
 
 
 def move(admin, queue, how):
-    """Have the group go back to the beginning."""
+    """Reset the group to the beginning."""
     if how == "time":
         assert admin.reset_to_time("G", "T", 0) == {queue: 0}
     else:
@@ -270,7 +270,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 class MovedServices(MovedTasks):
-    """The threads for what a consumer does again and again, on a clock that the test moves."""
+    """A consumer's periodic tasks on a movable clock."""
 
     thread_count = 0
 

@@ -16,7 +16,7 @@ from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 
 
 class Retries:
-    """Brokers that take messages back, or do not."""
+    """Brokers that accept messages sent back, or refuse them."""
 
     def __init__(self):
         self.given, self.accepts = [], True
@@ -51,7 +51,7 @@ class Bench:
 
 
 def fails(*offsets, seen=None):
-    """A listener that fails on these."""
+    """Return a listener that fails on these messages."""
 
     def listen(messages, _):
         if seen is not None:
@@ -237,7 +237,7 @@ def test_local_retry_increases_reconsume_times():
 
 
 def test_local_retry_skips_message_that_was_sent_back_meanwhile():
-    """What waits here for its next try may take so long that it is given back after all."""
+    """A message may wait so long for its local retry that it is sent back after all."""
     seen = []
     bench = Bench(fails(0, 1, seen=seen), batch_size=2)
     bench.retries.accepts = False

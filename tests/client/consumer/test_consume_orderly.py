@@ -19,7 +19,7 @@ SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
 class Retries:
-    """Dead letters are taken, or not."""
+    """Brokers that accept dead letters, or refuse them."""
 
     def __init__(self, max_reconsume_times=2):
         self.max_reconsume_times, self.dead, self.accepts = max_reconsume_times, [], True
@@ -200,7 +200,7 @@ class Unshown:
     batch_size=st.integers(1, 3),
 )
 def test_orderly_consume_with_random_failures_keeps_order_and_finishes_all(failures, batch_size):
-    """Of the failures, each comes once, at the message that comes next."""
+    """Each failure occurs once, at the next message."""
     left, finished = list(failures), []
 
     def listen(messages, context):
@@ -302,7 +302,7 @@ def test_orderly_submit_during_consume_leaves_messages_to_the_running_one():
 
 def test_orderly_submit_as_failed_queue_is_released_waits_for_the_backoff():
     class LetGo:
-        """Somebody else looks at the queue at the very moment at which it is free again."""
+        """Another thread that checks the queue at the moment it becomes free."""
 
         def __init__(self, lock):
             self._lock, self.acquire = lock, lock.acquire

@@ -97,7 +97,7 @@ def test_waiting_poll_is_woken_when_paused_queue_resumes(cache):
 
 
 def test_discard_stale_forgets_messages_from_before_a_seek(cache):
-    """The first pull after a seek may be answered before all that belongs to the seek is done."""
+    """The first pull after a seek may be answered before the seek has finished."""
     sought, gone, there = (assigned_queue(number) for number in range(3))
     for assigned in (sought, gone):
         put(cache, assigned, 0, 1)

@@ -38,7 +38,7 @@ DAMAGES = {
 
 
 def damage(directory, name):
-    """Overwrite a part of one record in the log of a broker that is running."""
+    """Overwrite a part of one record in the log of a running broker."""
     [path] = (directory / "commitlog").iterdir()
     at, noise = DAMAGES[name]
     with path.open("r+b") as log:

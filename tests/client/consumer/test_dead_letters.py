@@ -14,7 +14,7 @@ GONE = ConnectionClosed("b:1", "gone")
 
 
 class Brokers:
-    """Take dead letters, unless they are told to fail so many times."""
+    """Brokers that accept dead letters after a number of failures."""
 
     def __init__(self, failures=0, refuses=False, why=GONE):
         self.taken, self.sent, self.failures, self.refuses = [], [], failures, refuses

@@ -26,7 +26,7 @@ def good(queue_offset, body=b"good", sys_flag=0, topic="T"):
 
 
 def not_compressed(queue_offset):
-    """Says that its body is compressed, which it is not."""
+    """Return a record with the flag of compression and a body that is not compressed."""
     return good(queue_offset, b"not compressed", COMPRESSED)
 
 
@@ -35,17 +35,17 @@ def half_compressed(queue_offset):
 
 
 def damaged(queue_offset):
-    """Its body is not that of which it has the checksum."""
+    """Return a record whose body does not match its CRC."""
     return good(queue_offset, b"BODY").replace(b"BODY", b"body")
 
 
 def without_sense(queue_offset):
-    """Nobody knows where the next one begins."""
+    """Return a record after which the next one cannot be found."""
     return b"\x00\x00\x00\x03" + good(queue_offset)[4:]
 
 
 def pulled(records, begin=0, end=1_000, queue=QUEUE):
-    """What a member has of an answer, which it gets again if it is in doubt."""
+    """Return what a member gets from a response, pulling again in doubt."""
     try:
         return decode_pull(records, queue, begin, end)
     except SuspectRecord as doubtful:
@@ -89,7 +89,7 @@ def test_pull_decoder_advances_past_unreadable_records():
 
 @pytest.mark.parametrize("at", [1, 3, 6])
 def test_damaged_record_is_pulled_again(at):
-    """What lies before it is delivered; the next pull begins with it."""
+    """The messages before it are delivered; the next pull starts at it."""
     records = b"".join((damaged if each == at else good)(each) for each in range(7))
     found = pulled(records)
     assert offsets(found.messages) == list(range(at))
@@ -103,7 +103,7 @@ def test_record_damaged_in_both_pulls_does_not_block_later_messages():
 
 
 def without_magic(queue_offset, topic="T"):
-    """Its size is right, so that it is known where the next one begins."""
+    """Return a record with a wrong magic but the right size, so that the next one is found."""
     magic = magic_of(topic)
     record = encode_record(
         StoredMessage(topic, b"no magic", "a\x01b", queue_offset=queue_offset, magic=magic)
@@ -151,7 +151,7 @@ LENGTHS = {"body": 84, "topic": 92, "properties": 94}
 
 
 def without_lengths(name, value=b"\xff"):
-    """One of the lengths within it makes no sense, and its size is right."""
+    """Return a record with the right size, in which another length is invalid."""
 
     def record(queue_offset):
         data = good(queue_offset)
@@ -179,8 +179,7 @@ def test_record_with_bad_lengths_does_not_block_later_messages(name):
 
 @pytest.mark.parametrize("wrong", [-1, 0, 2, 4, 7, 9, 11, 1 << 40])
 def test_record_with_impossible_offset_does_not_move_others(wrong):
-    """Without tags offsets follow one another: begin is 3, the end 10,
-    and 5 says that it is another."""
+    """Without tags offsets are consecutive from 3 to 10, so 5 belongs to another record."""
     records = b"".join(good(wrong, b"5 once") if each == 5 else good(each) for each in range(3, 10))
     found = pulled(records, 3, 10)
     assert offsets(found.messages) == [3, 4, 6, 7, 8, 9]
@@ -196,7 +195,7 @@ def test_record_with_impossible_offset_does_not_move_others(wrong):
 @pytest.mark.parametrize("begin", [2, 3])
 @pytest.mark.parametrize("more", [-1, 1 << 32])
 def test_pull_response_with_wrong_offsets_yields_no_messages(more, begin):
-    """Also if it comes twice, as it does from a broker whose queue is wrong."""
+    """The same holds for a second response, from a broker whose queue is wrong."""
     records = b"".join(good(each + more, b"body %d" % each) for each in range(begin, begin + 3))
     try:
         found = pulled(records, begin, begin + 3)
@@ -208,7 +207,7 @@ def test_pull_response_with_wrong_offsets_yields_no_messages(more, begin):
 
 @pytest.mark.parametrize("order", [(3, 3, 5), (3, 3), (3, 4, 3)])
 def test_decoded_pull_refuses_a_copy_in_place_of_another_record(order):
-    """To pass over it would lose the message of that offset."""
+    """Skipping it would lose the message of that offset."""
     with pytest.raises(RecordError, match=f"record of offset {len(order) + 2 - (5 in order)}"):
         decode_pull(b"".join(map(good, order)), QUEUE, 3, 6)
 
@@ -234,8 +233,7 @@ def test_decoded_pull_asks_again_for_records_that_are_out_of_order(order, begin)
 
 @given(st.lists(st.integers(-2, 40), min_size=1, max_size=12), st.data())
 def test_pull_decoder_delivers_each_offset_once_with_damaged_queue_offsets(noise, data):
-    """However damaged, pulls come to the end, and tell each offset but the
-    damaged ones as it is."""
+    """Pulls always end, and return each offset with its message, except damaged ones."""
     begin, end = 0, 30
     true = sorted(data.draw(st.sets(st.integers(begin, end - 1), min_size=1)))
     damaged_at = dict(zip(data.draw(st.permutations(true)), noise, strict=False))
@@ -272,7 +270,7 @@ def test_garbage_first_record_is_a_record_error():
 
 
 def test_missing_codec_package_makes_no_dead_letters(monkeypatch):
-    """Every message would be one, though there is nothing wrong with any."""
+    """Without the package every message would become one, although none is damaged."""
 
     def plain_body(*_):
         raise CodecMissing("lz4", at="import", needed="the package lz4", found="none")
@@ -286,7 +284,7 @@ def test_missing_codec_package_makes_no_dead_letters(monkeypatch):
 
 
 def member_has(records_from, begin, end):
-    """What a member has, in the end, of a queue whose broker answers with these records."""
+    """Return what a member gets in the end from a broker that answers with these records."""
     had, lost, at = [], [], begin
     while at < end:
         found = pulled(records_from(at), at, end)
@@ -299,7 +297,7 @@ def member_has(records_from, begin, end):
 
 @given(st.integers(0, 5), st.integers(4 * 8, 120 * 8 - 1))
 def test_flipped_bit_in_one_record_keeps_other_messages_readable(number, bit):
-    """But for the size, without which nobody knows where the next one begins."""
+    """The size is left intact, because the next record is found by it."""
     begin, end = 7, 13
     stored = [bytearray(good(at, b"body %d" % at)) for at in range(begin, end)]
     damaged_record = stored[number]

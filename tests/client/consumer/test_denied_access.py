@@ -38,7 +38,7 @@ def broker():
 
 @pytest.fixture
 def admin(broker):
-    """The operator's, after it has let billing consume a topic of some queues."""
+    """Return the operator's admin, after it has allowed billing to consume a topic."""
     with Admin(instance=client_of(broker)) as admin:
         admin.create_user(BILLING.access_key, BILLING.secret_key)
         admin.create_topic("orders", QUEUES)

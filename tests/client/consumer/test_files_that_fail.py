@@ -34,7 +34,7 @@ USES = 26
 
 
 class Files:
-    """Counts the uses of files below a directory, and has some of them fail."""
+    """Counts file operations below a directory, and makes some of them fail."""
 
     def __init__(self, monkeypatch, directory):
         self.directory = str(directory)
@@ -73,7 +73,7 @@ class Files:
             raise OSError(code, os.strerror(code), path)
 
     def fail(self, use, *, for_good):
-        """Have one use fail, or all from that on."""
+        """Make one operation fail, or all from that one on."""
         self.fail_for_good = for_good
         self._fails = lambda number: number == use or (for_good and number > use)
 
@@ -83,8 +83,6 @@ class Files:
 
 
 class _Watched:
-    """A file that is written."""
-
     def __init__(self, file, use):
         self._file, self._use = file, use
 
@@ -139,8 +137,8 @@ def files(monkeypatch, tmp_path):
 
 @pytest.fixture
 def live(running_broker, api, tmp_path, caplog):
-    """Sends messages one after the other, each when that before is finished
-    and perhaps stored, and consumes them.
+    """Send messages one by one, each when the previous one is finished and perhaps stored; consume
+    them.
 
     A queue whose place in the file cannot be read is not consumed meanwhile, and that is said.
     """
@@ -196,7 +194,7 @@ def test_failing_offset_file_loses_no_message_and_lets_the_consumer_shut_down(
 
 
 def api_offset(files):
-    """The offset that lies in the file at the end."""
+    """Return the offset in the file at the end."""
     [path] = {path for name, path in files.uses if path.endswith("offsets.json")}
     text = Path(files.directory + path).read_text()
     return int(text.rpartition("}:")[2].strip("}"))

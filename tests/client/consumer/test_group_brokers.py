@@ -23,7 +23,7 @@ RETRY = MessageQueue("%RETRY%G", "a", 0)
 
 
 class Api:
-    """Remembers what brokers are asked; answers what the test wants."""
+    """Records requests to brokers; answers as the test sets."""
 
     def __init__(self):
         self.asked, self.down, self.answers, self.connected = [], set(), {}, {"a:1", "b:1"}
@@ -45,10 +45,10 @@ class Api:
 
 
 class PullAnswer(Future):
-    """An answer to come, as a connection gives it."""
+    """A pending pull response of a connection."""
 
     def abandon(self):
-        """Nobody is told."""
+        pass
 
 
 class NameServer:
@@ -97,7 +97,7 @@ def pull_of(queue=A, selector=None, **more):
 
 
 def answered(brokers, api, pull, result, room=1 << 20):
-    """What a pull comes to, if the broker answers so."""
+    """Return the result of a pull with this answer."""
     future, outcomes = PullAnswer(), []
     api.answers["pull_async"] = future
     brokers._routes.route(pull.queue.topic)
@@ -274,7 +274,7 @@ def test_unknown_broker_triggers_one_route_refresh(brokers, api, name_server):
 
 
 def test_broker_found_by_its_retry_queue_restores_its_other_queues(brokers, api, name_server):
-    """Otherwise the next round would give them up, until the route is asked for in its turn."""
+    """Otherwise the next rebalance would give them up until the route is refreshed."""
     api.answers["lock"] = lambda _, __, queues: frozenset(queues)
     queues = brokers.queues("T")
     brokers.queues("%RETRY%G")
@@ -296,7 +296,7 @@ def test_member_list_is_asked_of_one_broker_after_another(brokers, api):
 
 
 def test_members_are_asked_first_of_a_broker_that_is_connected(brokers, api):
-    """Whether the other can be reached may take a while to find out."""
+    """It may take a while to find out whether the other broker can be reached."""
     api.answers["consumer_ids"] = ("me", "you")
     api.connected = {"b:1"}
     brokers.consumer_ids("T")

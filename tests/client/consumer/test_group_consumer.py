@@ -56,7 +56,7 @@ MEMBER = Path(__file__).parent / "consuming_member.py"
 
 
 class Member:
-    """A consumer that polls in a thread of its own, and remembers what it got."""
+    """A consumer that polls in a thread and records its messages."""
 
     def __init__(self, cluster, group, topic, seen, **settings):
         self.consumer = LitePullConsumer(
@@ -84,7 +84,7 @@ class Member:
 
 
 class PushMember:
-    """A consumer with a listener that remembers what it got."""
+    """A consumer with a listener that records its messages."""
 
     def __init__(self, cluster, group, topic, seen, **settings):
         self.consumer = PushConsumer(
@@ -101,7 +101,7 @@ class PushMember:
 
 
 class MemberProcess:
-    """A member that is a process, which may be killed."""
+    """A member in a process, which can be killed."""
 
     def __init__(self, cluster, group, topic, seen):
         self._process = subprocess.Popen(
@@ -129,7 +129,7 @@ class MemberProcess:
 
 
 class SteadySender:
-    """Sends in a thread of its own, and knows how far it has come."""
+    """Sends in a thread, and reports its progress."""
 
     def __init__(self, cluster, topic):
         self.sent = 0
@@ -148,7 +148,7 @@ class SteadySender:
 
 
 def shares_fit(members, topic):
-    """Whether every queue has one member, and no more."""
+    """Return whether every queue has exactly one owner."""
     owned = [
         queue for each in members for queue in each.consumer.assignment() if queue.topic == topic
     ]
@@ -325,7 +325,7 @@ def test_shutdown_does_not_wait_for_a_start_in_progress(cluster, monkeypatch):
 
 
 class ObservedInstance(ClientInstance):
-    """An instance whose heartbeats call a function first."""
+    """An instance that calls a function before each heartbeat."""
 
     def __init__(self, namesrv):
         self.on_heartbeat = lambda: None
@@ -479,9 +479,8 @@ def test_shutdown_at_any_moment_leaks_no_thread(cluster, kind):
 
 @pytest.mark.parametrize("kind", [LitePullConsumer, PushConsumer, Producer])
 def test_shutdown_leaves_no_client_threads_and_logs_no_warning(cluster, kind, caplog, monkeypatch):
-    """Who counts threads then, as tests of programs do, finds none: where no machine is too slow
-    for the times that a shutdown may take.
-    """
+    """A program that counts threads after a shutdown finds none, unless the machine is too slow for
+    its timeouts."""
     for module in (instance, group_lifecycle, producer):
         for name in ("SHUTDOWN_MS", "THREAD_JOIN_MS_MAX"):
             monkeypatch.setattr(module, name, 60_000, raising=False)
@@ -502,7 +501,7 @@ def test_shutdown_leaves_no_client_threads_and_logs_no_warning(cluster, kind, ca
 
 @pytest.mark.parametrize("kind", ["lite", "concurrent", "orderly"])
 def test_consumer_of_a_shut_down_instance_stops_and_can_be_shut_down(cluster, kind):
-    """Nobody has to shut it down: an instance ends at once for all its users."""
+    """The shutdown of an instance ends all its consumers."""
     topic, got = cluster.topic(queues=QUEUES), []
     cluster.send(topic, *range(20), queues=QUEUES)
     client = cluster.instance()

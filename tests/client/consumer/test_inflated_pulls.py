@@ -43,7 +43,7 @@ LIMITS = PullLimits(pull_threshold_size_for_all_mib=2, pull_threshold_size_for_q
 
 @pytest.fixture(scope="module")
 def broker():
-    """A broker with four queues of bombs, a hundred bytes each."""
+    """Run a broker with four queues of bombs of a hundred bytes."""
     assert len(BOMB) < 200
     with EmbeddedBroker() as broker, ClientInstance(broker.address) as instance:
         broker.create_topic("T", QUEUES)
@@ -57,7 +57,7 @@ def broker():
 
 @pytest.fixture
 def cached(monkeypatch):
-    """The bytes of all caches of the test, each time that an answer was added to one."""
+    """Record the size of all caches each time a response is added to one."""
     sizes, caches, mutex = [], set(), threading.Lock()
     put = ProcessQueue.put_messages
 

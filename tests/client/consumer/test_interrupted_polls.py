@@ -24,14 +24,12 @@ MOST_MOMENTS = 80
 
 
 class Signal(BaseException):
-    """What a handler raises."""
+    """The exception of a signal handler."""
 
 
 class Interrupting:
-    """Raises in this thread where Python lets signals in, at one of those that a poll comes by.
-
-    That is where a function begins, and behind a call of one that is not Python's.
-    """
+    """Raises at one of the points of a poll where Python may run signal handlers. These are the
+    starts of functions, and the returns of calls into C."""
 
     def __init__(self, moment):
         self.left = moment

@@ -43,7 +43,7 @@ def known(clock=None):
 
 
 def stands(message):
-    """What is found where a message was looked for, and where that was."""
+    """Return a lookup's result: a message and the offset where it was found."""
     looked_at = []
 
     def look(queue, queue_offset):
@@ -110,7 +110,7 @@ def test_fingerprint_without_message_restarts_queue_that_may_be_recreated(least)
 
 
 def there(*messages):
-    """Returns those messages that are there, and notes which were asked for."""
+    """Return the messages that exist, and record those that were looked up."""
     asked = []
 
     def message_at(_, queue_offset):

@@ -232,7 +232,7 @@ class Failing:
         self.failures = ListenerFailureLog(lambda: self.now)
 
     def fail(self, error, times=1):
-        """The lines of so many failures, with or without a traceback."""
+        """Return the log lines of this number of failures, with or without tracebacks."""
 
         def listener(*_):
             raise error

@@ -29,7 +29,7 @@ PATIENCE_MS = 20_000
 
 @pytest.fixture
 def lite(cluster):
-    """Makes consumers that begin with the first message."""
+    """Make consumers that start at the first message."""
 
     def make(group=None, topic=None, *, selector="*", start=True, listener=None, **settings):
         consumer = LitePullConsumer(
@@ -48,7 +48,7 @@ def lite(cluster):
 
 
 def polled(consumer, count):
-    """Poll until so many bodies have come."""
+    """Poll until this number of bodies has arrived."""
     bodies = []
     while len(bodies) < count:
         messages = consumer.poll(PATIENCE_MS)
@@ -72,8 +72,8 @@ def test_assigning_and_subscribing_contradict_each_other(cluster, lite):
 
 
 def without_queues(cluster, lite):
-    """A consumer that has none, a queue of ten messages,
-    and how another of the group stores an offset."""
+    """Return a consumer without queues, a queue of ten messages, and a function that stores an
+    offset as another member."""
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(10), queues=1)
     consumer = lite(group, start=False)
@@ -280,7 +280,7 @@ def test_queues_wait_while_their_listener_raises_and_it_is_called_again(
 
 
 class Results:
-    """A database with the results of messages, and the offset to go on at in each queue."""
+    """A database with results of messages, and the next offset of each queue."""
 
     def __init__(self, file):
         self._file = file
@@ -300,7 +300,8 @@ class Results:
             return database.execute(query, (str(queue),)).fetchone()[0]
 
     def process(self, messages):
-        """Keep the results with the offset; nothing if another member has the queue by now."""
+        """Store results and offset in one transaction, unless another member owns the queue by
+        now."""
         queue, first = str(messages[0].queue), messages[0].queue_offset
         following = messages[-1].queue_offset + 1
         with self.opened() as database:
@@ -317,7 +318,7 @@ class Results:
 
 
 class MemberWithResults:
-    """A member of a group whose offsets are in the database, in a thread of its own."""
+    """A group member in a thread, whose offsets are in the database."""
 
     def __init__(self, lite, group, topic, results):
         self._results, self._sought, self._ends = results, {}, threading.Event()
@@ -352,7 +353,7 @@ class MemberWithResults:
 
 
 def test_offsets_in_a_database_of_ones_own_process_each_message_once(cluster, lite, tmp_path):
-    """The pattern of the page: offsets and results in one transaction, members come and go."""
+    """As documented: offsets and results in one transaction, while members join and leave."""
     topic, group, count = cluster.topic(queues=4), cluster.group(), 400
     cluster.send(topic, *numbers(count), queues=4)
     results, members = Results(tmp_path / "results.sqlite"), []
@@ -385,7 +386,8 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
 
 
 def test_subscriptions_made_together_share_a_heartbeat(cluster, lite, monkeypatch):
-    """A heartbeat carries all of them: one for each would be a megabyte for a thousand topics."""
+    """A heartbeat carries all subscriptions: one for each would send a megabyte for a thousand
+    topics."""
     topics = [cluster.topic(queues=1) for _ in range(20)]
     consumer = lite(topic=topics[0])
     wait_until("queues", consumer.assignment)
@@ -407,7 +409,7 @@ def test_subscriptions_made_together_share_a_heartbeat(cluster, lite, monkeypatc
 
 
 def test_unsubscribed_queue_commits_its_offset_at_once(cluster, lite):
-    """At once, and not when offsets are persisted the next time."""
+    """The commit does not wait for the next periodic one."""
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(3), queue_id=0)
     consumer = lite(group, topic=topic, persist_consumer_offset_interval_ms=600_000)
@@ -488,7 +490,7 @@ def test_threads_that_poll_one_consumer_get_each_message_once_and_all_are_commit
 
 
 def test_reset_offsets_moves_all_queues_before_storing_any_at_a_broker(cluster, lite, monkeypatch):
-    """Else those at the end go on, and are committed, for as long as that takes."""
+    """Otherwise the last queues would be consumed and committed meanwhile."""
     topic = cluster.topic(queues=4)
     consumer = lite(cluster.group(), topic)
     wait_until("its queues", lambda: len(consumer.assignment()) == 4)

@@ -58,7 +58,7 @@ class Groups(str, Enum):
 
 
 def broadcast(broker, group, directory):
-    """What a consumer of the group gets, which is there as long as there is something."""
+    """Return what a consumer of the group gets while there is something."""
     bodies = []
     settings = PushSettings(
         message_model=MessageModel.BROADCASTING,

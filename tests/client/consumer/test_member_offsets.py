@@ -31,7 +31,7 @@ QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1
 
 
 class Broker:
-    """Keeps offsets, and may be down."""
+    """Stores offsets, and may be unreachable."""
 
     def __init__(self):
         self.offsets, self.told, self.is_down = {}, [], False
@@ -47,7 +47,7 @@ class Broker:
 
 
 class Lane:
-    """The lane of the only broker: what is in it begins when it is told to."""
+    """The executor of the only broker; the test starts its tasks."""
 
     def __init__(self):
         self._tasks = deque()
@@ -64,7 +64,7 @@ class Lane:
 
 
 class Member:
-    """A member that has read ten messages of its only queue."""
+    """A member that has consumed ten messages of its only queue."""
 
     def __init__(self):
         self.broker, self.lane, self.known = Broker(), Lane(), {QUEUE: QueueFingerprint()}
@@ -91,7 +91,7 @@ def member():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time in ms, to be moved."""
+    """Return the time in ms, which tests move."""
     now = [1_000]
     monkeypatch.setattr(offset_manager, "monotonic_ms", lambda: now[0])
     return now
@@ -108,7 +108,7 @@ class Ends:
 
 
 class Beginner(Member):
-    """A member that begins queues at their ends, where its group has no offset."""
+    """A member that starts at the end of queues without a group offset."""
 
     def __init__(self):
         self.broker, self.lane, self.known, self.ends = Broker(), Lane(), {}, Ends()
@@ -124,7 +124,7 @@ class Beginner(Member):
 
 
 def test_start_offset_of_a_group_is_stored_at_once():
-    """Else what comes after a member that has had no message yet would come to nobody."""
+    """Otherwise messages after a member that received none would reach nobody."""
     member = Beginner()
     place = member.offsets.start_position(QUEUE)
     member.known[QUEUE] = place.fingerprint
@@ -147,7 +147,7 @@ def test_offset_stored_during_the_start_query_wins_over_its_answer(stored, monke
 
 @pytest.mark.parametrize("ends", ["stays", "is given up"])
 def test_prefetched_offset_of_a_queue_that_never_began_is_not_stored(ends):
-    """Its topic may be made again meanwhile, and nobody would look: it is paused, say."""
+    """The queue may be paused, for example: its topic could be recreated without being noticed."""
     member = Beginner()
     member.broker.offsets = {QUEUE: 4, OTHER: 4}
     member.offsets.prefetch([QUEUE, OTHER])
@@ -168,7 +168,8 @@ def test_prefetched_offset_of_a_queue_that_never_began_is_not_stored(ends):
     ("later_ms", "begins_at"), [(0, 3), (4_999, 3), (5_000, 7)], ids=["at once", "late", "too late"]
 )
 def test_queue_reset_before_its_assignment_starts_there(clock, later_ms, begins_at):
-    """Who had it is told as well, and may store that only behind the question where it begins."""
+    """The previous owner is notified as well, and may store the offset only after this member asked
+    for it."""
     member = Beginner()
     member.broker.offsets = {QUEUE: 7}
     member.offsets.store_released_reset(QUEUE, 3)
@@ -248,7 +249,7 @@ SELDOM = {"persist_consumer_offset_interval_ms": 600_000, "consume_from_where": 
 
 
 def _take(messages, context):
-    """Succeed."""
+    pass
 
 
 @pytest.mark.parametrize("kind", MEMBERS)

@@ -27,7 +27,7 @@ GETS_ON_S = 12
 
 
 class Member:
-    """A member that has finished what it says; the first call may be kept busy."""
+    """A member that has consumed what it says; its first call may be blocked."""
 
     def __init__(self, cluster, group, topic, name, *, orderly):
         self.finished, self.at_it, self.go_on = [], threading.Event(), threading.Event()

@@ -33,7 +33,7 @@ OFTEN = {"persist_consumer_offset_interval_ms": 50}
 
 
 class Held:
-    """Calls of a method that, while it is on, do not return before `let_go`."""
+    """Blocks calls of a method until `let_go`, while it is on."""
 
     def __init__(self, monkeypatch, owner, name, concerns=lambda *_: True):
         self.is_on = False
@@ -56,7 +56,7 @@ class Held:
 
 @pytest.fixture
 def broker():
-    """Of ten messages of the only queue the group "G" has consumed all."""
+    """Run a broker on which group "G" has consumed all ten messages of the only queue."""
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=1)
         broker.send("T", *map(str, range(10)))
@@ -70,7 +70,7 @@ def broker():
 
 @pytest.fixture
 def asking(monkeypatch):
-    """The answers to where the group is in the queue."""
+    """Return the answers to queries of the group's offset."""
     held = Held(monkeypatch, BrokerApi, "query_consumer_offset", lambda _, __, q, **___: q == QUEUE)
     yield held
     held.let_go()
@@ -78,7 +78,7 @@ def asking(monkeypatch):
 
 @pytest.fixture
 def begun(monkeypatch):
-    """That is set whenever a member has found out where it begins."""
+    """Return an event that is set when a member knows its first offset."""
     begun, real = threading.Event(), InitialOffsetRule.resolve
 
     def of(*arguments):
@@ -92,13 +92,13 @@ def begun(monkeypatch):
 
 
 def persist(consumer):
-    """Have a consumer's offsets at the broker."""
+    """Store a consumer's offsets at the broker."""
     implementation_of(consumer)._persist()
     implementation_of(consumer)._brokers.min_offset(QUEUE)  # on the same connection, behind them
 
 
 class Busy:
-    """A listener that ends with nothing before it may."""
+    """A listener that blocks until released, and acknowledges nothing."""
 
     def __init__(self):
         self.offsets, self.began, self.may_end = [], threading.Event(), threading.Event()
@@ -170,7 +170,7 @@ def test_member_without_queues_yet_starts_at_an_operators_reset_offset(broker, m
 
 @pytest.mark.parametrize("kind", ["poll", "listener", "orderly_listener"])
 def test_reset_notice_is_stored_at_once(broker, kind):
-    """As `mqadmin` has it told: nobody else stores it."""
+    """`mqadmin` sends only the notice; nothing else stores the offset."""
     seldom = {"persist_consumer_offset_interval_ms": 3_600_000}
     busy = Busy()
     if kind == "poll":

@@ -24,7 +24,7 @@ KINDS = ["listener", "orderly_listener"]
 
 
 class Busy:
-    """A listener that is at all but its first message until it may end."""
+    """A listener that blocks after its first message until released."""
 
     def __init__(self):
         self.begun, self.may_end = [], threading.Event()
@@ -43,7 +43,7 @@ def busy():
 
 @pytest.fixture
 def topic(cluster):
-    """A topic of four messages in its only queue."""
+    """Create a topic of one queue with four messages."""
     topic = cluster.topic(queues=1)
     cluster.send(topic, *BODIES, queue_id=0)
     return topic
@@ -62,7 +62,7 @@ def busy_member(cluster, group, topic, busy, kind, **more):
 
 
 def idle_member(cluster, group, topic, busy, kind):
-    """A member that has consumed all."""
+    """Return a member that has consumed everything."""
     busy.may_end.set()
     consumer = busy_member(cluster, group, topic, busy, kind)
     wait_until("all of them", lambda: busy.begun == [0, 1, 2, 3], PATIENCE_S)
@@ -153,7 +153,7 @@ def test_listener_that_ends_after_shutdown_does_not_overwrite_a_reset(cluster, t
 
 @pytest.mark.parametrize("shuts_down", [False, True], ids=["runs on", "shuts down"])
 def test_queue_reset_while_a_listener_is_busy_is_released(cluster, topic, busy, shuts_down):
-    """The next member need not wait for more than that listener's end."""
+    """The next member waits only for that listener."""
     group = cluster.group()
     consumer = busy_member(
         cluster, group, topic, busy, KINDS[1], await_termination_ms=0, rebalance_interval_ms=600_000

@@ -16,7 +16,7 @@ LISTEN_SECONDS = 0.01
 
 
 class Ledger:
-    """Who consumed what, queue by queue, and whether two did so at a time."""
+    """Records who consumed what in each queue, and whether two did so at the same time."""
 
     def __init__(self):
         self._lock = threading.Lock()

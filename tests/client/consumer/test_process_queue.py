@@ -48,7 +48,7 @@ def queue(clock):
 
 
 def acknowledged(queue, *offsets):
-    """What is published when these are done with."""
+    """Return the published offset when these are acknowledged."""
     said = []
     queue.acknowledge(numbered(*offsets), said.append)
     return said
@@ -156,7 +156,7 @@ def test_operators_see_the_time_of_day(queue, clock):
 
 
 def test_last_consume_timestamp_ignores_empty_answers(queue, clock):
-    """So that operators see since when one hangs, while pulls go on."""
+    """Operators see since when a listener hangs, even while pulls return nothing."""
     queue.put_messages(numbered(2))
     queue.take_messages(1)
     taken_ms = queue.info(2, wall_ms=0).last_consume_timestamp
@@ -181,7 +181,7 @@ def test_invalidated_queue_lock_needs_a_new_grant(queue, clock):
 
 
 class AgainstAModel(RuleBasedStateMachine):
-    """Pulls, takes and acknowledgements in any order against two sets of offsets."""
+    """Compares pulls, takes and acknowledgements in random order with two sets of offsets."""
 
     @initialize()
     def start(self):

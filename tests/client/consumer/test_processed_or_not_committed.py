@@ -32,7 +32,7 @@ STORED_EVERY_MS = 200
 
 
 class Listener:
-    """Finishes every message but "1", with which it first does something else."""
+    """Finishes every message but "1", for which it first does something else."""
 
     def __init__(self, first_does=lambda _: None):
         self.finished, self._first_does, self._mutex = [], first_does, threading.Lock()
@@ -55,7 +55,7 @@ class Listener:
 
 @pytest.fixture
 def join(cluster):
-    """Makes members of a group, each with its client."""
+    """Make members of a group, each with its own client."""
 
     def make(group, topic, listener, *, orderly):
         name = "orderly_listener" if orderly else "listener"
@@ -78,7 +78,7 @@ def raises(error):
 
 
 async def coroutine():
-    """Nobody awaits it."""
+    """Return a coroutine that is never awaited."""
 
 
 async def async_generator():

@@ -150,7 +150,8 @@ def test_held_pull_is_replaced_after_a_new_subscription(bench):
 
 @pytest.fixture
 def held_on():
-    """It has had a message, and its next pull is held by a broker that tells of no deletions."""
+    """Return a consumer that got a message, and whose next pull a broker holds that reports no
+    deletions."""
     bench = Bench()
     bench.request.fingerprint = QueueFingerprint(bench.tasks)
     bench.start()
@@ -167,7 +168,7 @@ def in_doubt(outcome):
 
 @pytest.mark.parametrize("messages", [(), several(6)], ids=["as long", "longer"])
 def test_answer_to_a_long_held_pull_is_verified_against_the_queue(held_on, messages):
-    """RocketMQ's brokers hold a pull on while its topic is made again."""
+    """RocketMQ's brokers keep holding a pull when its topic is recreated."""
     held_on.consumer.stored[5] = replace(
         received(5), store_timestamp=9, commit_log_offset=9, message_id="another"
     )
@@ -391,7 +392,7 @@ def test_pull_of_a_dropped_queue_ends_without_effect(bench, outcome, end, caplog
 
 
 def test_answer_never_counts_as_consumed_while_it_is_added(bench):
-    """Another thread may acknowledge between any two lines: an empty cache counts as consumed."""
+    """Another thread may acknowledge between any two lines; an empty cache counts as consumed."""
     cache, seen, before = bench.request.process_queue, [], sys.gettrace()
 
     def look(*_):

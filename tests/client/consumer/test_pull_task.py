@@ -107,7 +107,7 @@ class Bench:
         return self
 
     def waits(self, ms):
-        """It asks after so long, and not earlier."""
+        """Check that the task pulls after this time, and not earlier."""
         asked = len(self.source.asked)
         self.tasks.move(ms - 1)
         assert len(self.source.asked) == asked
@@ -130,7 +130,7 @@ def test_pull_task_starts_at_first_offset_and_pulls_again_after_each_answer(benc
 
 
 def test_pull_task_leaves_connecting_to_another_thread(bench):
-    """As to a slave that was suggested: others wait for their answers meanwhile."""
+    """For example to a suggested slave: other pulls must not wait for the connection."""
     bench.start()
     bench.source.is_connected = False
     bench.source.answer(pulled(*several(5, 6), then=7))
@@ -140,12 +140,12 @@ def test_pull_task_leaves_connecting_to_another_thread(bench):
 
 
 def of_another(message):
-    """The message that is in its place in a topic of the same name, made later."""
+    """Return the message with the same offset in a recreated topic."""
     return replace(message, store_timestamp=9, commit_log_offset=9, message_id="another")
 
 
 class HeldOn(Bench):
-    """It has had a message, and its next pull is held by a broker that tells of no deletions."""
+    """A member that got a message, and whose next pull a broker holds that reports no deletions."""
 
     def __init__(self):
         super().__init__()
@@ -160,7 +160,7 @@ class HeldOn(Bench):
 
 @pytest.mark.parametrize("is_empty", [False, True], ids=["longer", "as long"])
 def test_late_long_poll_answer_counts_only_if_the_queue_is_the_same(is_empty):
-    """RocketMQ's brokers hold a pull on while its topic is made again."""
+    """RocketMQ's brokers keep holding a pull when its topic is recreated."""
     bench = HeldOn()
     bench.tasks.move(UNVERIFIED_MS_MAX)
     bench.source.stored[5] = of_another(received(5))

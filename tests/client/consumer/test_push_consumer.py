@@ -24,7 +24,7 @@ PATIENCE_S = 30
 
 
 class Listener:
-    """Remembers what it was called with; says what it was told to for each body."""
+    """Records its calls; returns what the test sets for each body."""
 
     def __init__(self, says=lambda *_: None):
         self.messages, self.says, self._mutex = [], says, threading.Lock()
@@ -47,7 +47,7 @@ class Listener:
 
 @pytest.fixture
 def push(cluster):
-    """Makes consumers that begin with the first message."""
+    """Make consumers that start at the first message."""
 
     def make(
         listener, group=None, topic=None, *, selector="*", orderly=False, start=True, **settings
@@ -238,7 +238,7 @@ def test_orderly_queue_retired_during_consume_is_pulled_again_afterwards(cluster
 
 
 def test_orderly_queue_of_an_unsubscribed_topic_is_unlocked_when_its_listener_ends(cluster, push):
-    """However long that takes, and not before."""
+    """The unlock waits for the listener, however long that takes."""
     topic, group, free = cluster.topic(queues=1), cluster.group(), threading.Event()
     queue = cluster.queue(topic)
     listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
@@ -303,7 +303,7 @@ def test_push_consumer_needs_exactly_one_listener(cluster, both):
 
 
 def test_queues_are_reset_while_their_broker_is_away():
-    """Each is consumed again when it is back, and where the group is, is stored then."""
+    """Each queue is consumed again when its broker is back, and its offset is stored then."""
     seen = []
 
     def listen(messages, _):

@@ -16,7 +16,7 @@ QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0
 
 
 class Brokers:
-    """Keep offsets, and may be down."""
+    """Brokers that store offsets, and may be unreachable."""
 
     def __init__(self):
         self.offsets, self.down, self.told = {}, set(), []
@@ -73,7 +73,7 @@ def test_offset_read_from_the_store_is_not_stored_again(store, brokers, kind):
 
 
 def test_store_offset_persists_without_keeping_it_in_memory(store, brokers):
-    """Whoever begins a queue may forget its offset just as it is committed."""
+    """A queue that starts may remove its offset while it is committed."""
     store.store_offset(QUEUE, 8)
     assert brokers.told == [(QUEUE, 8, False)]
     assert store.known_offset(QUEUE) is None

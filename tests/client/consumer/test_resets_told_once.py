@@ -29,7 +29,8 @@ SETTINGS = {
 
 @pytest.fixture
 def told_once(monkeypatch):
-    """From when it is set on, the next look at a message is answered with where to go on."""
+    """Return a switch: once on, the next lookup of a message is answered with an offset to resume
+    at."""
     moves, peek = threading.Event(), BrokerApi.peek
 
     def answered(self, *arguments):

@@ -17,7 +17,7 @@ from rmq_spark.wire.properties import decode_properties
 
 
 class Brokers:
-    """Take messages back, or are sent them, or neither."""
+    """Brokers that accept messages sent back, or only sends, or neither."""
 
     def __init__(self):
         self.back, self.sent, self.refuses_back, self.refuses_send = [], [], False, None

@@ -74,7 +74,7 @@ def test_final_service_states_advise_to_make_a_new_one():
 
 
 class Instance:
-    """A shared instance that notes what its consumer asks for, and whose heartbeats fail."""
+    """A shared instance that records its consumer's requests, and whose heartbeats fail."""
 
     is_shut_down = False
     namespace = Namespace(None)

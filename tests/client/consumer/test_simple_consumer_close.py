@@ -32,11 +32,8 @@ BEFORE, AFTER = "before", "after"
 
 
 class PoppedFrom:
-    """A name server and broker that holds a pop, and answers it when its client leaves the group.
-
-    The answer has a message, and comes ``when``: before or after that to the client's leaving, or
-    never.
-    """
+    """A name server and broker that holds a pop until its client leaves the group. It answers with
+    a message before or after the leave, or never."""
 
     def __init__(self, when=None):
         self._when = when
@@ -83,7 +80,7 @@ class PoppedFrom:
         return request.respond(0)
 
     def _popped(self):
-        """Return the answer to the pop that is held."""
+        """Return the response to the held pop."""
         _, request = self._held
         stored = replace(message("late"), queue_id=QUEUE_ID, queue_offset=QUEUE_OFFSET)
         header = PopMessageResponseHeader(
@@ -97,7 +94,7 @@ class PoppedFrom:
         peer.send(self._popped())
 
     def assert_given_back(self):
-        """The message was made visible, once and by its receipt."""
+        """The message was made visible once, by its receipt."""
         (header,) = self.changed
         assert (header.consumer_group, header.topic, header.invisible_time) == ("G", "T", 0)
         assert header.extra_info == (

@@ -40,7 +40,7 @@ SMALL_FILES = {  # a copy is as large as they are, though they hold next to noth
 
 
 class Member:
-    """A consumer of the topic, and all that it has had."""
+    """A consumer of the topic, and all messages that it received."""
 
     def __init__(self, kind, address, lite_settings=None):
         self.had = []
@@ -68,7 +68,7 @@ class Member:
         return set(bodies) <= set(self.had)
 
     def has_or_holds(self, body):
-        """Whether it has come; a lite consumer that is paused returns nothing."""
+        """Return whether the body has arrived; a paused lite consumer returns nothing."""
         is_lite = isinstance(self.consumer, LitePullConsumer)
         return body in self.had or (is_lite and self.consumer.health().cached_messages == 1)
 
@@ -110,7 +110,6 @@ def test_member_continues_at_the_first_message_of_a_recreated_topic(kind, count)
 
 @contextmanager
 def ended(consumer):
-    """End a consumer that runs."""
     try:
         yield
     finally:
@@ -129,14 +128,14 @@ def member_that_has_the_old_ones(kind):
 
 
 def wait_until_held(broker, member):
-    """Wait until all pulls of a member are held: of the retry topic as well, if it has one."""
+    """Wait until all pulls of a member are held, also those of its retry topic."""
     held = 1 if isinstance(member.consumer, LitePullConsumer) else 2
     holds = broker._runner._controller.hold_service
     wait_until("all its pulls are held", lambda: holds.hold_count == held, PATIENCE_S)
 
 
 def make_again_unnoticed(broker, member, new):
-    """Make a topic again while a member asks for nothing: the last pull that was held is over."""
+    """Recreate a topic between two pulls of a member."""
     wait_until_held(broker, member)
     member.pause()
     broker.send("T", LAST)
@@ -145,14 +144,14 @@ def make_again_unnoticed(broker, member, new):
 
 
 def make_again(broker, new):
-    """Delete the topic, and make it again with other messages."""
+    """Delete the topic, and create it again with other messages."""
     broker.delete_topic("T")
     broker.create_topic("T", queues=1)
     broker.send("T", *new)
 
 
 def give_up_pulls(member):
-    """Have the pulls that are held end without an answer, as behind a lost connection."""
+    """End the held pulls without an answer, as when a connection is lost."""
     implementation_of(member.consumer)._restart_pulls("T")
 
 
@@ -206,7 +205,7 @@ def what_is_known(member):
 
 
 def wait_until_it_knows_its_place(member, before):
-    """Wait until a member has been told, and has asked what is there where it goes on."""
+    """Wait until a member was notified, and has looked up the message at its new offset."""
 
     def has_asked():
         known = what_is_known(member)
@@ -265,7 +264,7 @@ def test_member_without_messages_begins_recreated_topic_at_zero(kind, count):
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 def test_busy_member_detects_recreated_topic_after_its_pause(kind, monkeypatch):
-    """Its thread for the broker comes to the queue again when it has been resumed."""
+    """The member's pull thread handles the queue again only when it is resumed."""
     monkeypatch.setattr(
         "rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 600_000
     )
@@ -305,7 +304,7 @@ def test_restored_older_store_resumes_at_the_first_different_message(tmp_path, k
 
 
 def left_for_the_next(broker):
-    """What a member gets that joins the group now."""
+    """Return what a member gets that joins the group now."""
     member = Member("lite", broker.address)
     with member.consumer:
         wait_until("it has the end", lambda: member.has(["new 39"]), PATIENCE_S)
@@ -343,7 +342,8 @@ def test_member_leaving_a_recreated_topic_unnoticed_stores_no_old_offset(kind):
 
 
 def test_full_member_commits_no_old_offset_to_a_recreated_topic(monkeypatch):
-    """Nothing lies yet where its last message was; it leaves before it goes on elsewhere."""
+    """The new topic has no message at its last offset yet; the member leaves before it
+    relocates."""
     monkeypatch.setattr("rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 0)
     new = [f"new {number}" for number in range(40)]
     others_go_on, last_goes_on = threading.Event(), threading.Event()

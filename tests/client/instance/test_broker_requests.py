@@ -31,7 +31,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 class Line:
-    """A connection to a broker that keeps what it was sent."""
+    """A connection to a broker that records sent frames."""
 
     address = "h:1"
 

@@ -13,7 +13,8 @@ from rmq_spark.wire.bodies.clients import HeartbeatData
 
 
 class Brokers:
-    """What they are told, in its order; some are stuck, some not there, some known to be silent."""
+    """Records what brokers are sent, in order; some block, some are missing, some are known to be
+    silent."""
 
     def __init__(self):
         self.told, self.stuck, self.gone, self.silent = [], {}, set(), set()
@@ -149,7 +150,7 @@ def test_closed_connection_triggers_one_more_heartbeat(brokers, telling):
 
 
 def test_unanswered_heartbeat_is_retried(brokers, telling, monkeypatch):
-    """Also if nobody has anything else to ask it, as a member without queues."""
+    """The retry does not need other requests to that broker, as of a member without queues."""
     monkeypatch.setattr(heartbeats, "RETRY_MS", 1)
     brokers.gone.add("a")
     telling.send(["a"])

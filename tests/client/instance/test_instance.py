@@ -122,7 +122,7 @@ def test_client_instance_runs_until_its_last_user_stops(make):
 
 
 def test_shutdown_during_start_leaks_no_thread(running_broker, monkeypatch):
-    """As that of a consumer whose start was interrupted, and goes on in a thread."""
+    """For example a consumer whose start was interrupted, and continues in a thread."""
     instance, begun = ClientInstance(running_broker.address), []
 
     class Meanwhile(ThreadScheduler):

@@ -151,7 +151,7 @@ def test_newest_route_gives_the_broker_address():
 
 
 def test_deleted_topic_does_not_restore_an_old_broker_address():
-    """Whichever topic was known first, and whichever is asked for last."""
+    """The result does not depend on which topic was known first, or queried last."""
     both = route(queue_data("a"), queue_data("b"), brokers=(A, B))
     server = NameServer(T=both, U=both, V=route(queue_data("b"), brokers=(B,)))
     routes = Routes(server)
@@ -276,7 +276,7 @@ def test_refresh_within_hides_errors_and_keeps_the_known_route():
 
 
 class Together:
-    """A name server that answers only when so many questions are under way."""
+    """A name server that answers only when this number of requests is pending."""
 
     def __init__(self, count):
         self.together = threading.Barrier(count)

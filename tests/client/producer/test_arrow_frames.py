@@ -20,7 +20,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
 
 class Stream:
-    """What polars, DuckDB and others have in common."""
+    """An object with Arrow's C stream interface, as of polars and DuckDB."""
 
     def __init__(self, table):
         self._table = table
@@ -183,7 +183,7 @@ def admin(running_broker):
 
 @pytest.fixture
 def sent(admin):
-    """Sends rows, and gives what the topic holds then."""
+    """Return a function that sends rows, and returns the topic's content."""
     with Producer("P", instance=admin.instance) as producer:
 
         def send(rows):

@@ -119,7 +119,7 @@ def test_settings_that_mean_nothing_are_refused_by_their_names(producer, given, 
 
 
 def test_refused_append_keeps_later_chunks_from_being_stored(producer, pull, monkeypatch):
-    """A broker may be busy for one request, and not for the next."""
+    """A broker may refuse one request as busy, and accept the next."""
     refused = Future()
     refused.set_exception(
         SystemBusy(ResponseCode.SYSTEM_BUSY, "busy", "127.0.0.1:1", RequestCode.APPEND_CHUNK)

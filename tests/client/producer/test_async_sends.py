@@ -126,7 +126,7 @@ def test_future_of_a_failed_send_does_not_keep_its_message():
 
 
 class Trickling:
-    """The story of a broker that reads little by little, until it is told to go on."""
+    """A broker that reads slowly until released."""
 
     def __init__(self):
         self.go_on, self.bodies = threading.Event(), []
@@ -145,7 +145,7 @@ class Trickling:
 
 
 def heads_of(sends):
-    """Bytes that the heads of so many frames have at most, and that of a heartbeat."""
+    """Return the maximum size of this number of frame headers and one of a heartbeat."""
     return 1_000 * (sends + 1)
 
 
@@ -214,7 +214,7 @@ def test_callbacks_that_are_slower_than_answers_hold_senders_up_and_not_themselv
 
 
 class Outcome:
-    """What a send that waits for nobody tells its result to."""
+    """Gets the result of a send for which nobody waits."""
 
     def __init__(self):
         self.told, self.is_there, self.is_cancelled = None, threading.Event(), False
@@ -261,7 +261,7 @@ def test_async_send_starts_in_a_thread_only_while_the_route_is_unknown(monkeypat
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["route-unknown", "try-that-fails"])
 def test_async_send_tried_in_another_thread_is_not_deferred_to_the_caller(monkeypatch, is_known):
-    """Not even where it does so before that one goes on: a loop's ways are for its own thread."""
+    """Not even if it runs before the caller continues: a loop's fast path is for its own thread."""
     soon_of = []
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
         sends, connections = producer._async_sender, producer.instance.connections

@@ -42,7 +42,7 @@ def producer(broker):
 
 @pytest.fixture
 def sends(producer, monkeypatch):
-    """The requests of sends that a producer's client has made."""
+    """Record the send requests of a producer's client."""
     made = []
     connections = producer.instance.connections
     sign = connections._sign

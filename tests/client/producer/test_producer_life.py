@@ -28,7 +28,7 @@ class Sends:
 
 
 def producer(instance, sends, kind=Producer):
-    """A producer whose asynchronous sends are these."""
+    """Return a producer whose asynchronous sends are these."""
     made = kind("P", instance=instance)
     made._async_sender = sends
     return made
@@ -83,7 +83,7 @@ def test_producer_stops_running_with_its_instance(sends):
 
 
 class OtherEndsFirst(Producer):
-    """Somebody else ends it between the question whether it runs and what follows from that."""
+    """Another thread ends it between a check of its state and the next step."""
 
     _runs = False
     other = None

@@ -10,7 +10,6 @@ B = [MessageQueue("T", "b", n) for n in range(2)]
 
 
 def nobody(_):
-    """A broker that can be reached."""
     return False
 
 

@@ -21,7 +21,7 @@ PATIENCE_MS = 60_000
 
 
 class Broker:
-    """A broker and name server that stores nothing, and notes its requests."""
+    """A broker and name server that stores nothing, and records its requests."""
 
     def __init__(self, *, is_silent=False):
         self.seen = []

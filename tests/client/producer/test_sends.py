@@ -25,8 +25,7 @@ PREPARED = SimpleNamespace(
 
 
 class Brokers:
-    """Answer as they are told to, one after the other,
-    and take as much time as they are told to."""
+    """Brokers that answer in turn as the test sets, and take the time that it sets."""
 
     def __init__(self):
         self.now, self.answers, self.asked, self.reached, self.refreshed = 1_000.0, [], [], [], []
@@ -129,7 +128,7 @@ def test_send_error_lists_all_tries(sending):
 
 @pytest.mark.parametrize(("left_ms", "tries"), [(49, 1), (51, 2)])
 def test_send_is_not_retried_with_too_little_time_left(sending, brokers, left_ms, tries):
-    """It would be given up while the broker stores the message."""
+    """The producer would give up while the broker stores the message."""
     late = ((3_000 - left_ms) / 1000, LATE)
     with pytest.raises(SendFailed):
         sending(late, (1.0, LATE), LATE).send(PREPARED, 3_000)

@@ -22,7 +22,7 @@ BATCH = BatchRequestHeader("sink", 0, "query")
 
 
 class Tries:
-    """Counts what fails; the last one is raised."""
+    """Counts failures; raises the last one."""
 
     def __init__(self, most=9):
         self.failed, self.succeeded, self.most = [], 0, most
@@ -58,10 +58,10 @@ def commit(producer, api, running_broker, *attempts):
 
 @pytest.fixture
 def sent(monkeypatch):
-    """The chunks that went out, and what happens to each by its place among them."""
+    """Record the sent chunks, and fail those that the test chooses by number."""
 
     class Sent(list):
-        """The errors are by the number of the request."""
+        """Errors by the number of the request."""
 
     found, stage = Sent(), StagingApi.stage_chunk
     found.errors = {}

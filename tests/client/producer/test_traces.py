@@ -48,7 +48,7 @@ def admin(address):
 
 
 def traced(admin, message_id, count):
-    """Return the traces of a message, when there are so many."""
+    """Return the traces of a message, once this number is stored."""
     wait_until(f"{count} traces", lambda: len(admin.message_traces(message_id)) >= count)
     found = admin.message_traces(message_id)
     assert len(found) == count

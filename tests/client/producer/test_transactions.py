@@ -21,7 +21,7 @@ PLACE = {"msgId": "7F00000100002A9F00000000000003E8", "queueId": "0", "queueOffs
 
 
 class Broker:
-    """A broker and name server that stores nothing, and notes its requests."""
+    """A broker and name server that stores nothing, and records its requests."""
 
     def __init__(self):
         self.seen = []

@@ -17,7 +17,7 @@ def broker():
 
 @pytest.fixture
 def table(broker, request):
-    """Send bodies to a new topic of one queue, and read it."""
+    """Return a function that sends bodies to a new topic of one queue, and reads it as a table."""
     topic = request.node.name.translate({ord(each): "-" for each in "[] ."})[:100]
     broker.create_topic(topic, queues=1)
 

@@ -51,7 +51,7 @@ def test_bulk_pull_with_a_byte_limit_asks_for_the_rest(api, address):
 
 
 class AskedApi(BrokerApi):
-    """Remembers what was asked for."""
+    """Records requests."""
 
     def __init__(self, connections):
         super().__init__(connections)
@@ -97,7 +97,7 @@ def test_bulk_pull_keeps_one_chunk_ahead(address, connections):
 
 
 class FailingApi(BrokerApi):
-    """Once a connection fails when something is asked for."""
+    """A connection that fails once."""
 
     def __init__(self, connections, fails_at):
         super().__init__(connections)
@@ -163,7 +163,7 @@ def test_bulk_pull_reconnects_while_it_waits(address, connections):
 
 
 class Broker:
-    """Gives out a queue of ten messages, two at a time."""
+    """Serves a queue of ten messages, two at a time."""
 
     def __init__(self, next_of=lambda offset: offset + 2, deaths=0, dies=lambda _: False):
         self.deaths = deaths
@@ -243,8 +243,7 @@ def test_bulk_pull_without_progress_raises(plain):
 
 
 class QueueWithHoles:
-    """What a broker of RocketMQ gives of a queue that was compacted, or has lost a file:
-    what there is."""
+    """A RocketMQ broker's queue after compaction or the loss of a file: offsets are missing."""
 
     def __init__(self, there):
         self._there = sorted(there)
@@ -270,7 +269,7 @@ def test_bulk_pull_over_holes_returns_each_message_once(there):
 
 
 class QueueThatLosesItsBeginning:
-    """What a broker gives by a filter whose log has lost the middle of what is read meanwhile."""
+    """A broker whose log loses the middle of a filtered queue while it is read."""
 
     def supports_chunks(self, _):
         return False
@@ -325,7 +324,7 @@ def records_of(*queue_offsets):
     ids=["ordered", "all past the end", "damaged past the end", "swapped", "shuffled"],
 )
 def test_filtered_bulk_pull_drops_no_record_before_its_end(records, kept):
-    """An answer that is out of order is kept up to the last of them, to be refused as a whole."""
+    """An unordered answer is kept up to the record at the end, to be refused as a whole."""
     rules = PullRules(subscription="blue")
     chunks = list(BulkPull(FilteringBroker(records), "127.0.0.1:1", "G", QUEUE, 0, 5, rules))
     assert offsets(chunks) == kept
@@ -334,7 +333,7 @@ def test_filtered_bulk_pull_drops_no_record_before_its_end(records, kept):
 
 
 def test_filtered_bulk_pull_yields_a_damaged_record_before_its_end():
-    """So its reader reports it; the pull does not end as if nothing were there."""
+    """The reader reports the record; the pull does not end as if there were none."""
     records = records_of(1) + records_of(3)[:-9] + records_of(4, 7)
     rules = PullRules(subscription="blue")
     chunks = BulkPull(FilteringBroker(records), "127.0.0.1:1", "G", QUEUE, 0, 5, rules)

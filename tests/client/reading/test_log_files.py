@@ -39,7 +39,7 @@ OTHER = MessageQueue("T", "broker-a", 1)
 
 
 class CountedFiles:
-    """The system's, which count what is read, and may be changed before that."""
+    """The system's file functions, which count reads, and may change the data."""
 
     def __init__(self, before=lambda _: None):
         self.bytes_read = 0
@@ -70,7 +70,8 @@ class CountedDirectory:
 
 
 def filled(broker, steps):
-    """Send as many messages as each step says, alone or together, to one of two queues."""
+    """Send messages to two queues at random, as many in each step as given, singly or as a
+    batch."""
     with Producer("P", broker.address) as producer:
         producer.send(Message("T", b"first"), lambda queues: queues[0])
         producer.instance.routes.refresh("T")
@@ -85,7 +86,7 @@ def filled(broker, steps):
 
 
 def pulled(api, address, queue=QUEUE, subscription="*", files=None, **more):
-    """All of a queue: its records, by the offset behind those that came together."""
+    """Return the records of a queue, by the offset past each response."""
     end = api.max_offset(address, queue)
     if files is not None:
         more["local_files"] = LocalLogFinder(files)
@@ -152,7 +153,7 @@ def cut_short(path):
 
 
 def changed(path, at, number):
-    """Another number is written at a place of each record."""
+    """Write another number at a position of each record."""
     with path.open("r+b") as file:
         data = file.read()
         for start in range(len(data) - 36):
@@ -180,7 +181,7 @@ def of_another_topic(path):
 def test_records_missing_in_log_files_are_pulled(
     running_broker, api, tmp_path, monkeypatch, happens
 ):
-    """The reader sees a copy of the store, in which something happens to the log."""
+    """The reader sees a copy of the store, whose log is changed."""
     filled(running_broker, LARGE)
     by_broker = pulled(api, running_broker.address)
     store, copy = log_of_broker(running_broker).parent, tmp_path / "copy"
@@ -254,7 +255,7 @@ def outcome(api, address, **way):
 
 
 def log_of(tmp_path, *messages, queue=QUEUE, host="10.0.0.1:9"):
-    """One file of a log with these messages, and where each is."""
+    """Return a log file with these messages, and the position of each."""
     data, physical_offsets, sizes = b"", [], []
     for queue_offset, body in messages:
         where = parse_host(host)
@@ -322,7 +323,7 @@ def test_mismatching_records_in_log_files_are_not_used(tmp_path, of, changed):
 @pytest.mark.parametrize("host", ["10.0.0.1:9", "[::1]:9"])
 @pytest.mark.parametrize("topic", ["T", "T" * 127, "T" * 200, "Tümpel"])
 def test_records_of_all_topics_and_hosts_are_found(tmp_path, topic, host):
-    """A long topic has the second magic, and hosts of IPv6 are longer."""
+    """A long topic has the second magic, and hosts may be IPv6 addresses."""
     queue = MessageQueue(topic, "broker-a", 3)
     files, physical_offsets, sizes, data = log_of(
         tmp_path, (0, b"a"), (1, b"b" * 9), queue=queue, host=host
@@ -338,7 +339,7 @@ def test_offsets_must_ascend(tmp_path):
 
 
 def test_log_files_are_not_read_after_their_proof_changed(tmp_path):
-    """As where another broker has taken the place of the one that wrote it."""
+    """For example when another broker has replaced the one that wrote it."""
     files, physical_offsets, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b"))
     assert bytes(files.read_records(QUEUE, physical_offsets, sizes, range(2)).data) == data
     (tmp_path / "proof.0").write_bytes(b"proof of another connection")
@@ -348,7 +349,7 @@ def test_log_files_are_not_read_after_their_proof_changed(tmp_path):
 
 
 def test_proven_log_directory_is_read_even_after_it_was_moved(tmp_path):
-    """Another store, in all but its bodies the same, is put in its place."""
+    """Another store, with other bodies, is put in its place."""
     store, other = tmp_path / "store", tmp_path / "other"
     for root, body in ((other, b"wrong"), (store, b"right")):
         root.mkdir()
@@ -374,7 +375,7 @@ def test_local_broker_proves_its_log_files_once_per_connection(running_broker, a
 
 
 class Elsewhere(FakeServer):
-    """An address in front of a broker, whose answers to the request for a proof are changed."""
+    """A proxy of a broker that changes the answers to requests for a proof."""
 
     def __init__(self, broker, change):
         self._broker, self._apply = broker, change
@@ -395,7 +396,7 @@ class Elsewhere(FakeServer):
 
 
 def own_proof(root, nonce, sock):
-    """Write into a directory what an honest broker would, so that the client accepts it."""
+    """Write an honest broker's proof into a directory, so that the client accepts it."""
     ends = host_of(sock.getsockname()), host_of(sock.getpeername())
     root.mkdir(exist_ok=True)
     (root / "proof.0").write_bytes(proof_content(nonce, *ends, machine_identity()))
@@ -403,7 +404,7 @@ def own_proof(root, nonce, sock):
 
 
 def relayed(_victim, _root):
-    """The broker behind has written the proof, with the ends of another connection."""
+    """The broker behind the proxy has written a proof of another connection."""
     return lambda _nonce, _sock, fields: fields
 
 
@@ -413,7 +414,7 @@ def without_a_proof(victim, root):
 
 
 def with_a_proof_of_another(part):
-    """A proof as of an honest broker in which one part is another."""
+    """Return an honest broker's proof in which one part is changed."""
 
     def lie(victim, _root):
         def change(nonce, sock, fields):
@@ -429,7 +430,7 @@ def with_a_proof_of_another(part):
 
 
 def own_directory_with(put):
-    """A store of its own, with a good proof; the log in it is the victim's by some trick."""
+    """Return a store with a valid proof, whose log files lead to the victim's."""
 
     def lie(victim, root):
         def change(nonce, sock, fields):
@@ -453,7 +454,7 @@ def links_to_files(victim, root):
 
 
 def files_of_another_user(victim, root):
-    """As hard links give them, where the system lets anybody make these."""
+    """Use hard links, where the system allows them for files of other users."""
     links_of_another_user(victim, root)
     os.chown(root / "commitlog", os.getuid(), -1)
 
@@ -479,7 +480,7 @@ def a_link_as_the_proof(_victim, root):
 
 
 def naming(**more):
-    """A proof of its own, and names that lead out of its directory."""
+    """Return a valid proof with file names that lead out of the directory."""
 
     def lie(victim, root):
         def change(nonce, sock, fields):
@@ -534,7 +535,8 @@ HOSTILE = {
 def test_hostile_brokers_proof_opens_no_file_of_another_store(
     running_broker, api, tmp_path, caplog, lie
 ):
-    """The victim's records have the very places, sizes and offsets that the broker names."""
+    """The victim's records have the positions, sizes and offsets that the hostile broker
+    reports."""
     if "another user" in str(lie) and os.getuid():
         pytest.skip("only root can give files away")
     filled(running_broker, LARGE)
@@ -553,7 +555,7 @@ def test_hostile_brokers_proof_opens_no_file_of_another_store(
 
 
 def test_honest_stand_in_broker_has_its_log_files_read(running_broker, api, tmp_path):
-    """So that the tests above are about their lies alone."""
+    """This shows that the tests above fail because of the lies alone."""
     filled(running_broker, LARGE)
     victim = log_of_broker(running_broker).parent
 
@@ -613,7 +615,7 @@ def test_log_files_are_asked_only_of_a_broker_on_the_same_machine(
 
 
 def test_closed_connection_proves_no_log_files(running_broker, api, monkeypatch):
-    """Its ends may belong to another broker's connection by then."""
+    """Another broker's connection may have the same endpoints by then."""
     filled(running_broker, LARGE)
     line = api.connections.get_or_connect(running_broker.address)
     ends = iter([line.connection.endpoints, None])
@@ -639,7 +641,7 @@ def test_pull_for_log_places_fails_when_its_connection_was_replaced(running_brok
     [("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("::", "[::1]")],  # noqa: S104  # the test of an address that is any
 )
 def test_files_are_read_however_the_broker_listens(tmp_path, api, listens_at, reached_at):
-    """The proof has the ends of the connection, whatever its listener is bound to."""
+    """The proof has the endpoints of the connection, whatever address the listener is bound to."""
     more = {"bindAddress": listens_at, "allowRemoteWithoutAuthentication": True}
     with BrokerThread(small_broker(tmp_path / "store", **more)) as broker:
         broker.address = f"{reached_at}:{broker.port}"

@@ -67,7 +67,7 @@ def record(queue_offset, magic=None, queue_id=0, topic="T"):
 
 @pytest.mark.parametrize(("is_filtered", "expected"), [(False, 8), (True, 9)])
 def test_unreadable_record_ends_a_chunk_and_gives_its_offset(is_filtered, expected):
-    """Behind a filter the record itself says where it stands."""
+    """With a filter, the record itself has the offset."""
     data = record(7) + record(9, magic=b"none") + record(10)
     [chunk] = readable_chunks([RawChunk(data, None, 11)], QUEUE, 7, is_filtered=is_filtered)
     assert chunk.records.head["queue_offset"].tolist() == [7]

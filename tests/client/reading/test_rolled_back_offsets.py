@@ -43,12 +43,12 @@ SCHEMA = schema_of("body binary, queueOffset bigint")
 
 @pytest.fixture(params=[QUEUE_BYTES, 2 * ENTRY_BYTES], ids=["one file", "small files"])
 def queue_bytes(request):
-    """The bytes of a queue's file: a gap may be longer than that."""
+    """Return the size of a queue's file, which a gap may exceed."""
     return request.param
 
 
 def open_files(directory, queue_bytes=QUEUE_BYTES):
-    """The store alone, without a broker."""
+    """Open the store without a broker."""
     return open_store(
         directory,
         clock=lambda: time.time_ns() // 1_000_000,
@@ -76,7 +76,7 @@ def broker_on(directory, queue_bytes=QUEUE_BYTES):
 
 @pytest.fixture
 def gap(store):
-    """What others have sent, and the offsets that no message has; the store is closed."""
+    """Write messages around a gap of rolled-back offsets; the store is closed."""
     sent = roll_back_between(store)
     there = {each.queue_offset: each for each in read_all(store, "T", 0)}
     offsets = [each for each in range(max(there)) if each not in there]
@@ -122,7 +122,7 @@ def test_query_reads_past_rolled_back_offsets_with_any_batch_size(tmp_path, queu
 def test_tasks_know_their_topic_wherever_a_queue_is_cut(
     tmp_path, queue_bytes, gap, more, is_stream
 ):
-    """By the last message of their piece: none of them ends among offsets without one."""
+    """A task knows its topic by the last message of its range, so no range ends within the gap."""
     sent, _, there = gap
     with broker_on(tmp_path, queue_bytes) as broker:
         if is_stream:
@@ -180,7 +180,7 @@ def test_damaged_record_past_rolled_back_offsets_counts_once(
 def test_unreadable_record_past_rolled_back_offsets_gives_its_own_offset(
     tmp_path, queue_bytes, gap, monkeypatch
 ):
-    """It is one record, and not one for each offset that has no message."""
+    """One record is reported, not one for each offset without a message."""
     _, offsets, there = gap
     behind = offsets[-1] + 1
     records = {at: bytearray(encode_record(each)) for at, each in there.items() if at <= behind}
@@ -203,7 +203,7 @@ def test_unreadable_record_past_rolled_back_offsets_gives_its_own_offset(
 
 @pytest.fixture
 def first_gap(store):
-    """What others have sent to a queue that begins with offsets that no message has."""
+    """Fill a queue that begins with rolled-back offsets."""
     sent = roll_back_between(store, before=0)
     assert read_all(store, "T", 0)[0].queue_offset > 0
     store.shutdown()
@@ -214,7 +214,7 @@ def first_gap(store):
 def test_query_waiting_at_an_empty_queue_reads_past_rolled_back_offsets(
     tmp_path, queue_bytes, first_gap, is_crash
 ):
-    """It knows the queue from before the batch was rolled back, when it was empty."""
+    """The query saw the queue empty, before the batch was rolled back."""
     with broker_on(tmp_path, queue_bytes) as broker:
         query = Engine(broker.address, topic="T")
         query.start()
@@ -233,7 +233,7 @@ def test_query_waiting_at_an_empty_queue_reads_past_rolled_back_offsets(
 
 
 def test_spark_query_waiting_at_an_empty_queue_survives_rolled_back_rows(tmp_path, queue_bytes):
-    """The first rows of a queue are rolled back, behind messages of another that it has read."""
+    """The first rows of a queue are rolled back, after messages of another that were read."""
     with broker_on(tmp_path, queue_bytes) as broker:
         Admin(broker.address).create_topic("T", 2)
         with Producer("P", broker.address) as producer:

@@ -7,8 +7,8 @@ from rmq_spark.client.reading.read_bounds import TimeSearch
 
 
 def run(times, timestamp_ms, start=0, hint=0):
-    """The result of a search over messages by their times, None for those that are gone;
-    and its probes."""
+    """Return the result of a search over message times (None for missing messages), and
+    the probes."""
     search = TimeSearch(timestamp_ms, start, len(times), hint)
     probes = []
     while (probe := search.next_probe()) is not None:
@@ -23,7 +23,7 @@ def run(times, timestamp_ms, start=0, hint=0):
 
 
 def expected(times, timestamp_ms, start=0):
-    """The first that is late enough."""
+    """Return the first offset that is late enough."""
     late = [
         at for at, ms in enumerate(times) if at >= start and ms is not None and ms >= timestamp_ms
     ]

@@ -156,7 +156,7 @@ def test_append_chunk_without_agreement_is_not_supported(running_broker):
 
 
 def test_requests_about_a_queue_name_its_broker_for_a_proxy(api):
-    """Without, RocketMQ's proxy refuses them: "Request doesn't have field bname"."""
+    """Without the name, RocketMQ's proxy refuses: "Request doesn't have field bname"."""
     named = {}
 
     def answer(request):

@@ -18,7 +18,7 @@ from rmq_spark.wire.command import RemotingCommand
 
 
 class Cluster:
-    """Name servers by address: what each answers, now or one by one; or the error that it is."""
+    """Name servers by address: the answers of each, one or several in turn, or an error."""
 
     def __init__(self, **servers):
         self.servers = servers
@@ -80,7 +80,7 @@ def test_name_server_that_does_not_answer_is_skipped_from_then_on():
 
 
 def test_kept_name_server_connection_that_closed_is_retried():
-    """It may have been away since the last question, and be back."""
+    """The name server may have restarted since the last request."""
     cluster = Cluster(a=[topics("T"), ConnectionClosed("a", "the broker closed it"), topics("U")])
     servers = cluster.name_servers()
     assert servers.admin.topics() == {"T"}

@@ -10,7 +10,7 @@ from rmq_spark.client.concurrency.scheduler import WorkerThreads
 
 
 def done_by(workers):
-    """The thread that does a task."""
+    """Return the thread that runs a task."""
     found, done = [], threading.Event()
     workers.schedule(lambda: (found.append(threading.current_thread().name), done.set()))
     assert done.wait(10)

@@ -10,7 +10,7 @@ from rmq_spark.client.concurrency.fork_hooks import ForkAware
 
 
 class Bound(ForkAware):
-    """Something that knows in which processes it was told of a fork."""
+    """Records the processes in which its fork hook ran."""
 
     def __init__(self):
         self.told = []
@@ -21,7 +21,7 @@ class Bound(ForkAware):
 
 
 def seen_in_a_child(action):
-    """What an action gives in a child of this process, as text."""
+    """Return the result of an action in a child process, as text."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

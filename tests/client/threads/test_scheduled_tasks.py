@@ -49,7 +49,7 @@ def test_several_are_done_at_the_same_time(tasks):
 
 
 def idle(tasks, count):
-    """So many threads have been made, and all of them wait."""
+    """Wait until this number of threads exists and all are idle."""
     meeting = threading.Barrier(count + 1)
     for _ in range(count):
         tasks.schedule(lambda: meeting.wait(PATIENCE_S))
@@ -78,7 +78,7 @@ def test_delayed_task_does_not_wait_for_busy_thread(tasks):
 
 
 def test_scheduler_needs_two_threads_for_one_task_at_a_time():
-    """One does what is due, the other looks at the clock meanwhile."""
+    """One thread runs the due task, the other waits for the next one."""
     tasks, done = idle(ThreadScheduler("test", threads_max=20), 1), threading.Semaphore(0)
     tasks.schedule(lambda: None, 3_600_000)
     for number in range(20):

@@ -41,7 +41,7 @@ def test_thread_limit_error_is_raised_as_by_python(monkeypatch):
 
 
 class Births:
-    """The starts of threads in this process, of which some fail as at a limit of the system."""
+    """Records thread starts, some of which fail as at a limit of the system."""
 
     def __init__(self, monkeypatch):
         self._start = threading._start_new_thread
@@ -57,7 +57,7 @@ class Births:
         return self._start(*arguments, **keywords)
 
     def during(self, call, failing=()):
-        """Make a call in which these starts fail; return what came of it, and how many there were.
+        """Make a call while these starts fail; return its outcome and the number of starts.
 
         The call is made in a thread of its own: one that never ends fails the test.
         """

@@ -36,7 +36,7 @@ def room(tmp_path):
 
 
 def without_passwords(body):
-    """What RocketMQ shows, without passwords."""
+    """Return RocketMQ's answer without passwords."""
     if isinstance(body, dict):
         return {key: without_passwords(each) for key, each in body.items() if key != "password"}
     return [without_passwords(each) for each in body] if isinstance(body, list) else body
@@ -55,7 +55,7 @@ def asked(room, vector, body=None, ext=None):
 
 
 def without_unknown_words(vector):
-    """The body and ext fields of a request without words that RocketMQ passes over."""
+    """Return the body and ext fields of a request without words that RocketMQ ignores."""
     data = bytes.fromhex(vector["body"])
     if b"bogus" not in data and "bogus" not in vector["ext"].values():
         return data, vector["ext"]
@@ -69,7 +69,7 @@ def without_unknown_words(vector):
 
 
 def test_users_and_lists_are_administered_as_in_rocketmq(room):
-    """One story, in which RocketMQ passes over unknown words, and ours refuses them."""
+    """One scenario: RocketMQ ignores unknown words, our broker refuses them."""
     room.users.put(User("nothing", SECRET))
     room.users.put(User("disabled", SECRET, status=UserStatus.DISABLE))
     room.users.put(User("manager", SECRET))

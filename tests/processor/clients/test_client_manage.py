@@ -39,7 +39,7 @@ def no_sql(subscription):
 
 
 class Clients:
-    """A processor with all that it changes."""
+    """A processor and the objects that it changes."""
 
     def __init__(self, parts):
         self.parts = parts
@@ -313,8 +313,7 @@ def test_heartbeat_without_group_auto_creation_names_unknown_groups(tmp_path, on
 
 
 def test_java_heartbeat_with_fastjson_references_is_decoded(clients, one):
-    """With a set that fastjson wrote as a reference to an earlier one,
-    and without what was null."""
+    """A set is written as a fastjson reference to an earlier one, and null members are omitted."""
     body = (
         b'{"clientID":"10.0.0.9@42","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",'
         b'"consumeType":"CONSUME_ACTIVELY","groupName":"g","messageModel":"CLUSTERING","subscriptionDataSet":'

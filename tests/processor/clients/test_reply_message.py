@@ -23,7 +23,7 @@ CODES = [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2]
 
 
 async def asking(broker, client_id=ASKER):
-    """A client that may be replied to."""
+    """Return a client that accepts replies."""
     client = await broker.connect()
     heartbeat = HeartbeatData(
         client_id=client_id, producer_data_set=(ProducerData(group_name="P"),)
@@ -117,7 +117,7 @@ def test_undelivered_reply_is_not_stored_and_reported(tmp_path, how):
 
 
 def test_replies_that_wait_to_be_taken_are_bounded_and_those_beyond_are_refused_as_busy(tmp_path):
-    """Whoever is replied to may read and never answer: a thousand of a megabyte took a gigabyte."""
+    """A client that reads and never answers could collect replies: a thousand of 1 MB took 1 GB."""
 
     async def story(broker):
         asker, replier = await asking(broker), await broker.connect()

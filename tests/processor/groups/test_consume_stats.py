@@ -37,7 +37,7 @@ def lags(stats) -> dict[str, int]:
 
 @pytest.fixture
 def stocked(room):
-    """Two topics with three messages each, of which G has consumed some."""
+    """Create two topics with three messages each, of which G has consumed some."""
     for topic in ("T", "U"):
         room.create_topic(topic, queue_nums=1)
         for number in range(3):
@@ -151,7 +151,7 @@ def test_broker_consume_stats_add_up_the_lag_of_every_group(stocked):
 
 
 def test_consume_stats_of_all_groups_show_every_writable_queue(room):
-    """As RocketMQ has it, which shows one group the queues that it can read."""
+    """As in RocketMQ, which shows a single group the readable queues only."""
     room.create_topic("T", read_queue_nums=1, write_queue_nums=3)
     room.put("x", topic="T", queue_id=2)
     room.groups.find_or_create("G")

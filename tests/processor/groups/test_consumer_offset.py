@@ -104,7 +104,7 @@ def test_missing_offset_is_zero_or_not_found_as_asked(processor):
 
 
 def test_unknown_topic_has_no_offsets_and_accepts_none(processor, parts):
-    """An error is not an offset: 0 would be taken for one."""
+    """The response is an error, because clients would take 0 for an offset."""
     assert not_stored(processor, topic="U")[0] == Answer.QUERY_NOT_FOUND
     request = commit(processor, 3, topic="U")
     assert refused(processor.update_consumer_offset, CLIENT, request)[0] == Answer.TOPIC_NOT_EXIST

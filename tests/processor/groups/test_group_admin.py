@@ -123,7 +123,7 @@ def test_subscription_group_is_shown_as_json_that_java_reads(room):
 
 
 def test_get_subscription_group_creates_a_missing_group_if_allowed(room):
-    """RocketMQ's proxy asks for the group of a consumer before it lets the consumer start."""
+    """RocketMQ's proxy asks for the group of a consumer before it starts the consumer."""
     found = room.asked(
         SubscriptionGroupConfig, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "new"}
     )
@@ -197,7 +197,7 @@ def test_unsaved_group_deletion_keeps_offsets_and_counters(room):
 
 
 def test_rollback_of_an_unsaved_group_deletion_keeps_later_commits(room):
-    """The group commits, and one of its topics goes, before the disk has refused the deletion."""
+    """The group commits and one of its topics is deleted before the disk refuses the deletion."""
     waiting = []
     room.after_saving._run_in_thread = lambda _, then: waiting.append(then)
     for queue_id in (0, 1):

@@ -43,8 +43,8 @@ def processor_of(parts, consumers):
 
 @pytest.fixture
 def story(parts):
-    """Five messages in queue 0 and two in queue 1, a second apart;
-    the group has come to 3 and 1."""
+    """Store five messages in queue 0 and two in queue 1, one second apart; the group is at
+    3 and 1."""
     begin = parts.clock.now_ms
     parts.put(*"abcde", step_ms=1_000)
     parts.put(*"fg", step_ms=1_000, queue_id=1)
@@ -128,7 +128,7 @@ def test_clients_written_in_c_get_a_flat_list(processor, consumers, story):
 
 
 def test_offset_reset_of_an_offline_group_is_refused_unchanged(processor, parts, story):
-    """Upon which mqadmin stores the offsets itself."""
+    """mqadmin then stores the offsets itself."""
     code, remark = reset_refused(processor)
     assert code == Answer.CONSUMER_NOT_ONLINE
     assert "were not changed" in remark

@@ -51,7 +51,7 @@ def test_cached_pull_is_found_by_header_template():
 
 
 def test_cached_pulls_distinguish_topics_late_in_the_header():
-    """Clients in Java say the topic late."""
+    """Java's clients send the topic late in the header."""
     plans, requests = ClientPullCache(), []
     for topic in ("T", "U"):
         fields = dict(pull_request(3, topic).ext_fields)
@@ -105,7 +105,7 @@ def test_cached_pulls_are_not_learned_for_a_closed_client():
 
 
 def test_cached_pulls_of_equal_prefix_keep_the_last_few():
-    """Groups come behind both offsets here."""
+    """In these headers the groups follow both offsets."""
     plans, requests = ClientPullCache(), []
     for number in range(20):
         fields = dict(pull_request(3, group=f"G{number}").ext_fields)

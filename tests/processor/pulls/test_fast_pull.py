@@ -87,7 +87,7 @@ acts = st.one_of(
 
 
 class Story:
-    """What happens to both brokers."""
+    """Does the same with both brokers."""
 
     def __init__(self, twins, users=None):
         self.twins = twins
@@ -96,7 +96,7 @@ class Story:
         self.clients = range(3)
 
     def begin(self):
-        """Go on with new clients: those of before have been silent for too long."""
+        """Continue with new clients: the earlier ones were silent for too long."""
         self.clients = range(self.clients.stop, self.clients.stop + 3)
 
     def number(self):
@@ -128,11 +128,11 @@ class Story:
         return b"".join(request.encode() for request in requests)
 
     def sign(self, request):
-        """Return a request as a user sends it, if there are users."""
+        """Return a request as a client sends it: signed, if there are users."""
         return request if self.users is None else signed(request, "alice")
 
     def act_rights(self, rights):
-        """The user may do this from now on, and nothing else."""
+        """Give the user this right, and no other."""
         if self.users is not None:
             self.users.grant("alice", *rights)
 
@@ -179,7 +179,7 @@ class Story:
         self.twins.settle()
 
     def check(self):
-        """Both have answered, hold, have committed and counted the same."""
+        """Check that both brokers have the same answers, holds, commits and counters."""
         fast_path, usual = self.twins.both
         for client in self.clients:
             assert fast_path.said_to(client) == usual.said_to(client)
@@ -225,7 +225,7 @@ def story_with(root, *disks, **changed):
 
 @pytest.fixture
 def told(tmp_path):
-    """Begins a story of brokers that are stopped in the end."""
+    """Return a function that starts a scenario, whose brokers are stopped at the end."""
     yield from begun(partial(story_with, tmp_path))
 
 

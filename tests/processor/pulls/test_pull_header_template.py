@@ -21,7 +21,7 @@ def header_of(request):
 
 
 def in_order(request, names):
-    """The same request, with these fields last, in this order."""
+    """Return the same request with these fields last, in this order."""
     fields = dict(request.ext_fields)
     last = {name: fields.pop(name) for name in names}
     return request._replace(ext_fields={**fields, **last})
@@ -35,7 +35,7 @@ SHAPE = shape_of_request(USUAL)
 
 
 def cut(shape, header):
-    """What a fast path makes of a header, which goes by its beginning to a shape."""
+    """Return what a fast path reads from a header that it finds by its beginning."""
     known = tuple(
         piece[: -len(mark)] for piece, mark in zip(shape.pieces, shape.marks, strict=False)
     )

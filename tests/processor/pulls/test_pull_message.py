@@ -28,7 +28,7 @@ from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
 
 class Room:
-    """A processor, a clock of its own, and a hold service that remembers."""
+    """A processor, its clock, and a hold service that records holds."""
 
     def __init__(self, parts, store=None, **settings):
         self.parts = parts
@@ -62,7 +62,7 @@ class Room:
 
 
 class Finding:
-    """A store that finds what the test says, and remembers how it was asked."""
+    """A store that returns what the test sets, and records the arguments."""
 
     def __init__(self, status, buffers=(), next_begin_offset=40):
         sizes = [len(each) for each in buffers]
@@ -131,7 +131,7 @@ def test_pull_of_an_empty_queue_is_held_at_its_start(parts):
 
 
 def test_held_pull_past_the_queue_end_ignores_messages_before_its_offset(parts):
-    """It is in the log; those before it are carried to the queue first."""
+    """The message at its offset is in the log, but earlier ones are dispatched first."""
     room = Room(parts, Finding(GetMessageStatus.OFFSET_OVERFLOW_ONE, next_begin_offset=43))
     assert room.pull(43, suspend_ms=5_000) is None
     (held,) = room.held
@@ -194,7 +194,7 @@ def test_pull_that_cannot_be_held_is_refused_as_busy(parts):
 
 
 def test_pull_of_missing_entries_with_later_messages_is_not_held(parts):
-    """A file of the queue is missing; the client has to go on behind it."""
+    """A file of the queue is missing; the client must continue after it."""
     room = Room(parts, Finding(GetMessageStatus.OFFSET_FOUND_NULL, next_begin_offset=17))
     answer = room.pull(5, suspend_ms=5_000)
     assert (answer.code, answer.ext_fields["nextBeginOffset"], room.held) == (19, "17", [])
@@ -284,7 +284,7 @@ def test_sql_filter_of_held_pull_checks_a_bounded_number_of_messages(parts, monk
 
 
 class Expiring:
-    """A queue whose messages before an offset have expired; behind its end there is nothing."""
+    """A queue whose messages before an offset have expired, and that has none past its end."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

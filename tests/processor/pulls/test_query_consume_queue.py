@@ -18,7 +18,7 @@ def ask(room, index=0, count=10, **ext_fields) -> QueryConsumeQueueResponseBody:
 
 @pytest.fixture
 def stocked(room):
-    """Twenty messages, over three files of the queue, every other with the tag A."""
+    """Store twenty messages, over three files of the queue; every other has tag A."""
     for number in range(20):
         room.put(number, tags="A" if number % 2 == 0 else "B")
     return room

@@ -30,7 +30,7 @@ def bodies(answer) -> list[str]:
 
 @pytest.fixture
 def stocked(room):
-    """Ten messages a second apart, of which the even ones have a key."""
+    """Store ten messages, one second apart; even ones have a key."""
     for number in range(10):
         keys = "k other" if number % 2 == 0 else "another"
         room.put(number, at_ms=START + 1000 * number, keys=keys, UNIQ_KEY=f"ID{number:030}")

@@ -65,7 +65,7 @@ def tags_of(number, count):
 
 
 def memory_kept_by(filters, asks):
-    """Bytes that are still taken when each has been asked, and whoever asked has gone."""
+    """Return the bytes still in use when each request was served, and its client has left."""
     gc.collect()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
@@ -79,8 +79,7 @@ def memory_kept_by(filters, asks):
 
 
 def many_kinds_of_long_subscriptions():
-    """What strangers can say at length: with pulls, in heartbeats, and before they come;
-    right or wrong."""
+    """Return long subscriptions of all kinds: in pulls, in heartbeats, valid and invalid."""
     for number in range(10):
         yield lambda filters, n=number: filters.for_text("T", tags_of(n, 4_000), None)
         yield lambda filters, n=number: filters.for_text("T", tags_of(n, 300), "TAG")

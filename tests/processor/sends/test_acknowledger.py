@@ -56,7 +56,7 @@ class Disk:
 
 
 class Waiting:
-    """An acknowledger, and what it has said to whom."""
+    """An acknowledger and its responses by client."""
 
     def __init__(self, *, is_sync=True, run_steps=None, **settings):
         self.disk = Disk()
@@ -94,14 +94,12 @@ class Waiting:
 
 
 async def turn():
-    """Let the loop do what is due."""
+    """Let the loop run what is due."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 def story(tell):
-    """A test that is a coroutine."""
-
     def test():
         run(tell())
 
@@ -139,7 +137,7 @@ async def test_send_covered_by_the_running_flush_is_acknowledged_with_it():
 
 @story
 async def test_timed_out_sends_are_flushed_when_the_disk_recovers():
-    """Else nobody would see it before somebody else sends."""
+    """Otherwise consumers would not see the message before the next send."""
     waiting = Waiting()
     waiting.send(10)
     await turn()
@@ -227,7 +225,7 @@ APPEND, TELL, FLUSH, TURN = "append", "tell", "flush", "turn"
 
 
 class Log:
-    """A log to which sends of several kinds go, told of in any order, and flushed at any time."""
+    """A log that gets sends of several kinds, whose flushes are reported in any order."""
 
     def __init__(self, waiting, dice):
         self.waiting = waiting

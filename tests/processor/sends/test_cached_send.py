@@ -184,8 +184,8 @@ def test_plans_are_counted_right_whatever_happens(admission, monkeypatch):
 
 
 def test_cached_send_is_not_cached_while_sends_are_parked_for_the_topic(parts):
-    """Else the next send would not be asked whether it has to wait behind them,
-    and would overtake them."""
+    """Otherwise the next send would not check whether it must wait, and would overtake the parked
+    ones."""
     waiting = {"T"}
     config = BrokerConfig(store=small_config(parts.root))
     plans = ClientSendCache(

@@ -103,7 +103,7 @@ def asked_for_files(room, nonce=NONCE, names="proven-files"):
 
 @pytest.mark.parametrize("remote", ["127.0.0.1:5", "127.8.0.1:5", "[::1]:5", "10.0.0.7:1"])
 def test_extensions_prove_the_store_to_a_client_on_this_machine(parts, remote):
-    """The proof has the nonce, and the ends of the connection that it came over."""
+    """The proof contains the nonce, and the endpoints of the connection."""
     room = Room(parts)
     room.connection.remote_host = parse_host(remote)
     room.connection.local_host = parse_host("10.0.0.7:9876")
@@ -139,7 +139,7 @@ def test_extensions_write_nothing_else_than_a_nonce(parts, nonce):
 
 
 def test_extensions_do_not_know_the_files_of_the_previous_release(parts):
-    """Its clients trusted what a broker named: they pull."""
+    """Clients of that release trusted whatever files a broker named, so they must pull."""
     room = Room(parts)
     room.connection.remote_host = parse_host("127.0.0.1:5")
     answer = room.ask(RequestCode.EXTENSIONS, {"names": "read-files,pull-chunk"})

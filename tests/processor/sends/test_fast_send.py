@@ -100,7 +100,7 @@ acts = st.one_of(
 
 
 class Story:
-    """What happens to both brokers."""
+    """Does the same with both brokers."""
 
     def __init__(self, twins, users=None):
         self.twins = twins
@@ -134,7 +134,7 @@ class Story:
         return forged(request) if is_forged and self.users else request
 
     def sign(self, request):
-        """Return a request as a user sends it, if there are users."""
+        """Return a request as a client sends it: signed, if there are users."""
         return request if self.users is None else signed(request, "alice")
 
     def bytes_of(self, what):
@@ -160,7 +160,7 @@ class Story:
         self.settle()
 
     def act_stall(self, arrivals):
-        """Neither disk flushes while some sends arrive, and time passes behind each of them."""
+        """Let neither disk flush while sends arrive, and time passes after each."""
         for twin in self.twins.both:
             twin.disk.keep_waiting()
         for client, sent, ms in arrivals:
@@ -192,7 +192,7 @@ class Story:
         self.twins.settle(0, self.numbers)
 
     def act_rights(self, right):
-        """The user may do this from now on, and nothing else."""
+        """Give the user this right, and no other."""
         if self.users is not None:
             self.users.grant("alice", right, "Topic:passing All")
 
@@ -203,7 +203,7 @@ class Story:
         self.twins.settle()
 
     def check(self):
-        """Both have answered, stored, told and counted the same."""
+        """Check that both brokers have the same answers, messages, notifications and counters."""
         fast_path, usual = self.twins.both
         for client in (0, 1):
             assert fast_path.said_to(client) == usual.said_to(client)
@@ -257,7 +257,7 @@ def story(request, tmp_path_factory):
 
 @pytest.fixture
 def turns(request, monkeypatch):
-    """Turns of the loop that are over behind each step, or as long as usual."""
+    """Make a turn of the loop end after each step, or as usual."""
     if request.param == "of one step":
         for name in ("TURN_SECONDS", "QUEUED_WORK_SECONDS", "SLICE_SECONDS"):
             monkeypatch.setattr(fair_scheduler, name, 0)
@@ -281,7 +281,7 @@ def test_fast_send_is_indistinguishable_from_the_usual_path(story, told):
 
 @pytest.fixture
 def told(tmp_path):
-    """Begins a story of brokers that are stopped in the end."""
+    """Return a function that starts a scenario, whose brokers are stopped at the end."""
     yield from begun(partial(story_with, tmp_path))
 
 
@@ -302,7 +302,7 @@ def many(count, **given):
 
 
 def say_no(disk, kind, directory, error=errno.EIO):
-    """A disk carries out no such operation in a directory."""
+    """Make a disk fail an operation in a directory."""
     disk.plan = [FaultIn(directory=directory, persistent=True, kinds={kind}, error=error)]
 
 
@@ -368,7 +368,7 @@ def test_signed_sends_leave_the_fast_path_when_their_user_loses_the_right(told):
 
 
 def test_signed_send_with_any_changed_byte_is_answered_like_the_usual_path(told):
-    """Each client has taught the fast path its form; a changed and a sound send follow."""
+    """Each client has sent a valid request before; a changed one and a valid one follow."""
     story = told(**WITH_USERS)
     story.users.grant("alice", "Topic:T Pub")
     length = len(story.bytes_of(lone()))
@@ -543,7 +543,8 @@ def test_fast_send_run_is_answered_per_flush_and_counted_per_send(told):
 
 @pytest.mark.parametrize("slow", [0, 1], ids=["the fast path's is slow", "the usual one's is slow"])
 def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_answers(told, slow):
-    """So twins on a busy machine differ, by the clock that goes: by no fault of either way."""
+    """On a busy machine the two brokers differ, by their clocks: the test must not blame a path for
+    that."""
     disks = [FaultyDisk(slow="commitlog"), FaultyDisk(slow="commitlog")]
     story = told(*disks, flushDiskType="SYNC_FLUSH")
     story.act_receive(0, many(10), [])
@@ -572,7 +573,7 @@ def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_an
 
 
 def test_twins_name_their_index_files_alike_whenever_their_threads_run(told):
-    """Index files are named by the clock, so none is begun by a thread while the clock moves."""
+    """Index files are named by the clock, so no thread may create one while the clock moves."""
     story = told()
     story.act_receive(0, many(300), [])  # more keys than an index file has; none is in it yet
     usual = story.twins.usual.controller.housekeeping

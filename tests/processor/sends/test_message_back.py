@@ -35,7 +35,7 @@ ADVERTISED = parse_host("10.0.0.2:9876")
 
 
 class Room:
-    """A processor and what it works with."""
+    """A processor and the parts that it uses."""
 
     def __init__(self, parts, *, permission=6, is_sync=False, host=ADVERTISED, levels=18):
         self.parts = parts
@@ -60,7 +60,7 @@ class Room:
         )
 
     def put(self, **more):
-        """A message, by its place in the log."""
+        """Store a message; return its physical offset."""
         changes = {
             name: more.pop(name) for name in ("reconsume_times", "sys_flag", "flag") if name in more
         }
@@ -81,7 +81,7 @@ class Room:
         return refused(self.processor.consumer_send_msg_back, *self.ask(*arguments, **more))
 
     def waiting(self, level):
-        """The messages that wait for the delay of a level."""
+        """Return the messages that wait in a delay level."""
         return read_all(self.parts.store, SCHEDULE, level - 1)
 
 
@@ -115,8 +115,7 @@ def test_sent_back_message_is_delayed_for_its_groups_retry_topic(room, parts):
 
 
 def test_send_back_statistics_count_existing_topics_only(room, parts):
-    """A sender may name any topic as the one that its message comes from,
-    and there is no end to names."""
+    """A sender may name any topic as origin, and there is no limit to such names."""
     for number in range(3):
         room.send_back(room.put(RETRY_TOPIC=f"{number}" + "y" * 1_000))
     room.send_back(room.put(RETRY_TOPIC="../T"))
@@ -180,7 +179,7 @@ def test_times_that_cannot_be_counted_on_stay_as_they_are(room, parts):
 
 @pytest.fixture
 def large_room(tmp_path):
-    """Files for messages whose properties are as long as they may be."""
+    """Return a room with files large enough for the longest properties."""
     parts = open_parts(tmp_path, mapped_file_size_commit_log=1 << 20)
     parts.make_topic("T")
     yield Room(parts)
@@ -234,7 +233,7 @@ LOG_BYTES = 4096
 def test_send_back_accepts_every_message_that_a_client_may_send(
     tmp_path_factory, spare, topic, group, host, level, delay
 ):
-    """However little room its record leaves in a file of the log."""
+    """Even if its record leaves no room in a file of the log."""
     parts = open_parts(tmp_path_factory.mktemp("store"), mapped_file_size_commit_log=LOG_BYTES)
     parts.make_topic(topic)
     parts.groups.put(SubscriptionGroupConfig(group_name=group))
@@ -250,7 +249,7 @@ def test_send_back_accepts_every_message_that_a_client_may_send(
 
 
 def test_send_back_of_a_message_too_large_for_retry_keeps_the_original(tmp_path, caplog):
-    """As another broker may have stored it, up to the end of a file."""
+    """Another broker may have stored such a message, up to the end of a file."""
     parts = open_parts(tmp_path, mapped_file_size_commit_log=LOG_BYTES)
     parts.make_topic("T")
     room = Room(parts)
@@ -416,7 +415,8 @@ def test_send_back_identifies_the_message_by_any_of_its_ids(room, stored, messag
     ],
 )
 def test_send_back_refuses_another_message_at_the_given_offset(room, message_id, topic):
-    """As after an older copy of the store was put back: the client sends the message itself."""
+    """For example when an older copy of the store was restored: the client then sends the message
+    itself."""
     place = room.put(UNIQ_KEY=UNIQUE[:-1] + "2")
     by_place = encode_offset_message_id(STORE_HOST, place)
     given = by_place if message_id == "its place" else message_id

@@ -30,7 +30,7 @@ LARGE = b"a batch of very many"
 
 
 class Topics:
-    """Topics in memory, and what of them is on the disk."""
+    """Topics in memory, and which of them are on the disk."""
 
     def __init__(self):
         self.made = {}
@@ -50,7 +50,7 @@ class Topics:
 
 
 class Room:
-    """Sends of one client; a thread saves, and turns come, when the test says so."""
+    """The sends of one client; the test runs the saving thread and the loop's turns."""
 
     def __init__(self, capacity=1_000):
         self.topics = Topics()
@@ -71,7 +71,7 @@ class Room:
         )
 
     def dispatch(self, connection, request):
-        """What a handler does that stores messages, behind a dispatcher."""
+        """Handle a request as a handler does that stores messages."""
         topic = request.ext_fields["topic"]
         config = self.topics.create(topic)
         if self.pending_sends.must_wait(config):
@@ -99,7 +99,7 @@ class Room:
         self.unwritten = 0
 
     def work(self, steps):
-        """One step a turn."""
+        """Do one step in each turn."""
         if next(steps, self) is not self:
             self.soon.append(lambda: self.work(steps))
 
@@ -117,7 +117,7 @@ class Room:
         then(error)
 
     def turns(self):
-        """Let the loop come round until nobody has anything to do."""
+        """Run turns until no work is left."""
         while self.soon:
             self.soon.popleft()()
 
@@ -209,7 +209,7 @@ def test_parked_send_that_cannot_be_answered_does_not_block_others(room, caplog)
 
 
 class ParkingMachine(RuleBasedStateMachine):
-    """Sends, saves that end or fail, topics that change, clients that go: in any order."""
+    """Random sends, saves that succeed or fail, topic changes, and clients that leave."""
 
     @initialize()
     def begin(self):
@@ -225,7 +225,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from("AB"))
     def send_large(self, topic):
-        """One that was sent to a topic that is saved is the business of its connection."""
+        """Send to a topic that is saved: only its connection handles this send."""
         if self.room.pending_sends.must_wait(self.room.topics.create(topic)):
             self.count += 1
             self.sent[self.count] = topic
@@ -237,7 +237,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule()
     def save_unheard(self):
-        """The thread has saved, for whatever reason, and nobody was told yet."""
+        """Save in the thread, without reporting it yet."""
         self.room.topics.save()
 
     @precondition(lambda self: self.room.aside)
@@ -269,7 +269,7 @@ ParkingMachine.TestCase.settings = settings(max_examples=60, stateful_step_count
 
 
 class TestParking(ParkingMachine.TestCase):
-    """With so few in a turn that many turns are needed."""
+    """Runs the machine with a small turn, so that many turns are needed."""
 
     @pytest.fixture(autouse=True)
     def _few_in_a_turn(self, monkeypatch):

@@ -34,7 +34,7 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 
 class Room:
-    """A processor and one client of it."""
+    """A processor and one client."""
 
     def __init__(
         self, parts, *, is_sync=False, host="10.0.0.2:9876", remote="10.0.0.9:40000", **settings
@@ -191,7 +191,7 @@ def test_batch_over_the_message_size_limit_is_refused_unparsed(parts):
 
 @pytest.mark.parametrize("count", [50, 2_000])
 def test_batch_is_refused_if_its_topic_is_closed_meanwhile(parts, monkeypatch, count):
-    """It takes many steps, between which operators are served."""
+    """The batch takes many steps, between which operators' requests are served."""
     room = Room(parts)
     monkeypatch.setattr(send_message, "LARGE_BATCH_BYTES", 100)
     request = batch_request(*("x" * 20 for _ in range(count)))
@@ -204,7 +204,7 @@ def test_batch_is_refused_if_its_topic_is_closed_meanwhile(parts, monkeypatch, c
 
 
 def test_broker_splits_only_a_few_large_batches_at_a_time(parts, monkeypatch):
-    """There is room for two here; one always may be."""
+    """The limit allows two here; a single one is always allowed."""
     room = Room(parts)
     request = batch_request(*("x" * 20 for _ in range(2_000)))
     monkeypatch.setattr(batch_messages, "SPLITTING_BYTES_MAX", 2 * len(request.body))
@@ -230,7 +230,7 @@ def test_broker_splits_only_a_few_large_batches_at_a_time(parts, monkeypatch):
 
 
 def test_number_of_messages_in_a_batch_is_limited(parts, monkeypatch):
-    """One that is as long as it may be is refused here for its bytes alone."""
+    """A batch of the maximum number of messages is refused here only for its size."""
     room = Room(parts)
     monkeypatch.setattr(batch_messages, "BATCH_MESSAGES_MAX", 512)
 
@@ -246,7 +246,7 @@ def test_number_of_messages_in_a_batch_is_limited(parts, monkeypatch):
 
 
 class BatchKinds:
-    """A store that notes as what batches come to it."""
+    """A store that records the types of batches."""
 
     def __init__(self, store):
         self._store = store
@@ -278,7 +278,7 @@ class BatchKinds:
 def test_batch_is_stored_and_answered_as_without_numpy(
     tmp_path, monkeypatch, count, form, each, kind
 ):
-    """In one room numpy is not loaded yet."""
+    """One of the two brokers has not loaded numpy."""
     came_to = []
     for is_loaded in (True, False):
         monkeypatch.setattr(

@@ -107,7 +107,7 @@ def test_repeated_stage_and_commit_answer_as_done(parts, room):
 
 
 def test_staged_rows_for_a_queue_removed_meanwhile_are_refused(parts, room):
-    """Nobody would read them there."""
+    """Nobody would read rows in that queue."""
     header = StageChunkRequestHeader(SINK, 0, "q", "a", 0, "Shrunk", 3, "TBW102")
     _, _, staged = sized(["a"], "Shrunk", 3)
     assert room.ask(RequestCode.STAGE_CHUNK, header, staged).code == 0
@@ -132,7 +132,7 @@ def test_abort_batch_forgets_staged_rows_and_keeps_committed_ones(parts, room):
 
 
 def test_abort_of_some_attempts_keeps_other_attempts(parts, room):
-    """A driver that was replaced knows of its own attempts only."""
+    """A replaced driver knows only its own attempts."""
     room.stage("a")
     header = BatchRequestHeader(SINK, 0, "q")
     body = AbortBatchRequestBody(attempts=("of-another", "a.b"))

@@ -348,7 +348,8 @@ def test_system_and_invalid_topics_cannot_be_deleted(room, topic):
 
 
 def test_topic_with_a_system_prefix_that_is_not_the_brokers_own_can_be_deleted(room):
-    """As earlier releases made them of any message, and a store of RocketMQ may have them."""
+    """Earlier releases created such topics for any message, and a store of RocketMQ may
+    have them."""
     room.topics._set(
         "rmq_sys_x", TopicConfig(topic_name="rmq_sys_x", read_queue_nums=1, write_queue_nums=1)
     )

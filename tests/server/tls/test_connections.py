@@ -393,7 +393,7 @@ def test_client_that_goes_during_the_handshake_is_counted(caplog):
 
 
 class OwnEnd:
-    """A client whose TLS the test has in its hands: it sees and changes the encrypted bytes."""
+    """A client whose TLS the test runs itself, so that it can change the encrypted bytes."""
 
     def __init__(self, client, version=None, context=None):
         self.client = client
@@ -407,7 +407,7 @@ class OwnEnd:
             await self._read()
 
     def _is_done(self):
-        """Do what can be done of the handshake."""
+        """Continue the handshake; return whether it is done."""
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -471,7 +471,7 @@ def test_closing_alert_of_the_client_ends_the_connection_after_its_answers(caplo
 
 
 def end_of(encrypted, end):
-    """What a client reads until the closing alert, which has to come."""
+    """Return what a client reads until the close_notify alert, which must arrive."""
     end.incoming.write(encrypted)
     data = b""
     while True:

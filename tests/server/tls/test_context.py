@@ -18,7 +18,7 @@ PASSWORD = "tls.server.keyPassword"  # noqa: S105  # the setting's name
 
 
 def settings_with(**changed):
-    """Usable settings, but for some."""
+    """Return valid settings, except the given ones."""
     texts = {CERT: certificate("server.pem"), KEY: certificate("server.key")}
     return config_of({**texts, **{name: str(value) for name, value in changed.items()}}).tls
 
@@ -110,7 +110,7 @@ def test_file_below_a_file_is_named(tmp_path):
 
 
 def test_permission_error_names_the_remedy(tmp_path, monkeypatch):
-    """Also where tests are run by root."""
+    """The error is simulated, because tests may run as root."""
     path = written(tmp_path / "key.pem", pem("server.key"))
     opened = type(path).open
 

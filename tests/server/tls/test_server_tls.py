@@ -24,7 +24,7 @@ DAY = 86_400
 
 
 class Files:
-    """Certificate and key in a directory, which are replaced as an operator does."""
+    """Certificate and key in a directory, replaced as an operator does."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -170,7 +170,7 @@ def test_expiry_is_logged_at_the_start_and_on_request(files, caplog):
     ],
 )
 def test_start_with_a_certificate_that_is_not_valid_says_so_and_goes_on(files, caplog, now, why):
-    """A clock that is not set yet, or a forgotten renewal, is no reason to serve nobody."""
+    """An unset clock or a forgotten renewal is no reason to serve nobody."""
     assert new_tls(files.settings(), now).is_offered
     [line] = lines_of(caplog)
     assert why in line

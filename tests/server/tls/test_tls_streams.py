@@ -55,7 +55,7 @@ class Tcp:
 
 
 class Wire:
-    """The transport below TLS: what it is given waits until the client reads it."""
+    """The transport below TLS, which buffers writes until the client reads."""
 
     def __init__(self):
         self.protocol = None
@@ -88,7 +88,7 @@ class Wire:
         self.write(b"".join(pieces))
 
     def read(self, count):
-        """What the client reads; then the system has room again."""
+        """Read as the client; then the transport has room again."""
         data = bytes(self.to_client[:count])
         del self.to_client[:count]
         self._tell()
@@ -119,7 +119,7 @@ class Wire:
 
 
 def dispatch(connection, request):
-    """Answer with the body many times over: in pieces, as pulls do, or in steps that also wait."""
+    """Answer with the body repeated: in pieces, as pulls do, or in steps that may wait."""
     if request.code % 4:
         pieces = [request.body] * request.code
         head = request.respond(0).encode_head(sum(map(len, pieces)))
@@ -142,7 +142,7 @@ def _steps(request):
 
 
 class PlainClient:
-    """A client without TLS, with the methods of one that has it."""
+    """A client without TLS, with the methods of one with TLS."""
 
     def __init__(self, incoming, outgoing):
         self.read, self.write = incoming.read, outgoing.write
@@ -152,7 +152,7 @@ class PlainClient:
 
 
 class Story:
-    """A server with one connection, and its client; time passes at each look at the clock."""
+    """A server with one connection, and its client; each reading of the clock moves it."""
 
     def __init__(self, version, room, problems, ticks=(0,)):
         loop = asyncio.get_running_loop()
@@ -217,7 +217,7 @@ class Story:
         self.to_server += self.outgoing.read()
 
     async def deliver(self, count, damage=None, turns=TURNS):
-        """Bring bytes to the server, if it reads."""
+        """Deliver bytes to the server, if it reads."""
         if self.wire.is_reading and not self.wire.is_closed:
             data = bytes(self.to_server[:count])
             del self.to_server[:count]
@@ -389,7 +389,7 @@ def test_any_bytes_instead_of_a_handshake_end_with_one_line(data, count):
 
 @contextlib.contextmanager
 def records():
-    """Yield the lines that the server logs meanwhile."""
+    """Yield the lines that the server logs in the block."""
     lines = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())
@@ -402,7 +402,7 @@ def records():
 
 
 class SlowHandshakes:
-    """OpenSSL's side of a connection whose handshakes take 4 ms of a clock that stands still."""
+    """OpenSSL with handshakes that take 4 ms of a clock that only they move."""
 
     def __init__(self, tls, loop, begun):
         self._tls = tls
@@ -419,7 +419,7 @@ class SlowHandshakes:
 
 
 def test_tls_handshakes_at_once_take_turns(monkeypatch):
-    """So that an honest client waits for two or three of them, and not for all."""
+    """An honest client waits for two or three of them, not for all."""
     begun = []
     new_session = ServerTls.new_session
 

@@ -19,7 +19,7 @@ from rocketpoll.broker.server.tls.validity import (
 
 
 def der(tag, *content):
-    """One DER value."""
+    """Return a DER value."""
     data = b"".join(content)
     size = len(data)
     if size < 128:
@@ -29,7 +29,7 @@ def der(tag, *content):
 
 
 def certificate_with(not_before, not_after, *, serial=b"\1", version=True, issuer=b""):
-    """The parts of a certificate that come before its subject, which nobody here reads."""
+    """Return the parts of a certificate before its subject, which nothing here reads."""
     return der(
         0x30,
         der(

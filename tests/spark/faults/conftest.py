@@ -11,14 +11,14 @@ _SHOWN = 8_000
 
 
 def pytest_itemcollected(item):
-    """The tests of this folder kill drivers, wait for brokers that are away,
-    and count rows for long."""
+    """Mark the tests of this folder as deep: they kill drivers, wait for brokers, and count many
+    rows."""
     item.add_marker("deep")
 
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory):
-    """It runs one query at a time."""
+    """Start a driver, which runs one query at a time."""
     driver = Driver(tmp_path_factory.mktemp("driver"))
     yield driver
     driver.kill()
@@ -26,21 +26,21 @@ def driver(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=EVERY_PAIR)
 def new_pair(request, tmp_path_factory):
-    """Each kind of two brokers in turn."""
+    """Return each kind of two brokers."""
     with pairs(request.param, tmp_path_factory.mktemp("pairs")) as new:
         yield new
 
 
 @pytest.fixture
 def pair(new_pair):
-    """Two brokers behind a name server, for one test."""
+    """Run two brokers and a name server for one test."""
     with ExitStack() as stack:
         yield new_pair(stack)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
-    """Add the log."""
+    """Add the driver's log to the report of a failed test."""
     report = yield
     driver = getattr(item, "funcargs", {}).get("driver")
     if report.failed and driver is not None:

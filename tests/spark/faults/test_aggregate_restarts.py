@@ -28,7 +28,7 @@ _OUTAGE_WINDOWS = 4
 
 
 class WindowsCampaign(Campaign):
-    """Each `send` is of one window of ten seconds, and later than all before."""
+    """Each `send` belongs to one window of ten seconds, later than all before."""
 
     def __init__(self, directory, brokers):
         super().__init__(directory, brokers)
@@ -58,13 +58,13 @@ class WindowsCampaign(Campaign):
         self._send_to(self.brokers)
 
     def send_to_others(self, broker):
-        """So much that the watermark would pass whatever the dead broker holds."""
+        """Send so much that the watermark would pass what the dead broker holds."""
         others = [each for each in self.brokers if each is not broker]
         for _ in range(_OUTAGE_WINDOWS):
             self._send_to(others)
 
     def wait(self):
-        """Windows that are not over yet wait for later messages."""
+        """Wait until the windows that have ended are written; open ones wait for later messages."""
         last = self._last - DELAY_SECONDS - WINDOW_SECONDS
         over = {window for window in self._awaited if window <= last}
 
@@ -78,7 +78,7 @@ class WindowsCampaign(Campaign):
         wait_until(has_all, what=f"all windows until {last}")
 
     def counts(self):
-        """The windows that are over: when each began, and its rows."""
+        """Return the start and the row count of each window that has ended."""
         counts = Counter()
         for began, rows in self.query.rows():
             assert began not in counts, f"the window of {began} is there twice"

@@ -13,14 +13,14 @@ TOPIC = "test_checkpoints"
 
 @pytest.fixture(scope="module")
 def sent(rocketpoll_broker):
-    """All that has been sent so far."""
+    """Return the bodies sent so far."""
     rocketpoll_broker.create_topic(TOPIC)
     return send(rocketpoll_broker, TOPIC, 20)
 
 
 @pytest.fixture(scope="module")
 def four_batches(driver, rocketpoll_broker, sent, tmp_path_factory):
-    """The directory of a query that has committed them."""
+    """Return the directory of a query that has committed four batches."""
     directory = tmp_path_factory.mktemp("query")
     query = query_in(directory, rocketpoll_broker)
     assert run(driver, query) is None
@@ -30,7 +30,7 @@ def four_batches(driver, rocketpoll_broker, sent, tmp_path_factory):
 
 @pytest.fixture
 def query(four_batches, rocketpoll_broker, tmp_path):
-    """A copy of that query."""
+    """Copy that query."""
     query = query_in(tmp_path, rocketpoll_broker)
     shutil.copytree(four_batches, tmp_path, dirs_exist_ok=True)
     return query
@@ -47,7 +47,7 @@ def query_in(directory, broker):
 
 
 def run(driver, query):
-    """Once, over all there is; what has ended it."""
+    """Run the query once over all messages; return the error that ended it, if any."""
     driver.start(query, trigger={"availableNow": True})
     return driver.end()
 

@@ -11,7 +11,7 @@ PLANNED = POINTS[POINTS.index("partitions") :]
 def test_crashed_first_batch_is_read_again_with_the_same_rows(
     rocketpoll_broker, rocketpoll_topic, point, start, rows
 ):
-    """Spark asks for the initial offset once more; by then the end is elsewhere."""
+    """Spark asks for the initial offset again; by then the end of the queue has moved."""
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets=start)
     expected = send(rocketpoll_broker, rocketpoll_topic, 20, "before")[20 - rows :]
     query.start()
@@ -28,7 +28,7 @@ def test_crashed_first_batch_is_read_again_with_the_same_rows(
 
 
 def test_repeated_first_batch_ignores_changed_starting_offsets(rocketpoll_broker, rocketpoll_topic):
-    """Queues of which it took nothing, too: they begin where the query was when it was planned."""
+    """Queues of which the batch took nothing, too, begin where they were when it was planned."""
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets="latest")
     send(rocketpoll_broker, rocketpoll_topic, 20, "before")
     query.start()

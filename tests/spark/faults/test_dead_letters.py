@@ -24,7 +24,7 @@ ROUNDS = count("ROCKETPOLL_DEAD_LETTER_KILLS", 3, wide=len(KILLS))
 
 
 class LettersCampaign(Campaign):
-    """A topic in which every second message is unreadable: no UTF-8."""
+    """A topic in which every second message is unreadable: it is not UTF-8."""
 
     def __init__(self, directory, brokers):
         super().__init__(directory, brokers)

@@ -58,7 +58,7 @@ KILLS_WHERE_ALL_SEE = tuple(
 
 
 class ExactlyOnceCampaign(Campaign):
-    """A topic that is copied to another one."""
+    """Copies a topic to another one, exactly once."""
 
     visible_to = "committed_readers"
 
@@ -76,7 +76,7 @@ class ExactlyOnceCampaign(Campaign):
         return Query(self._directory, into=into, **options)
 
     def make_topic_in(self, broker):
-        """Make the topic that is copied."""
+        """Create the topic to copy."""
         broker.create_topic("in", 4)
 
     def __exit__(self, *exc_info):
@@ -95,7 +95,7 @@ class ExactlyOnceCampaign(Campaign):
 
 
 class VisibleToAllCampaign(ExactlyOnceCampaign):
-    """The same, where a plain consumer has each row once as well."""
+    """Copies a topic with visibleTo=all, so that a plain consumer sees each row once."""
 
     visible_to = "all"
 
@@ -104,7 +104,7 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
         super().__exit__(*exc_info)
 
     def hold(self, point):
-        """Hold the query; before it plans, where its broker is to be held in the next commit."""
+        """Hold the query; for points of the broker, hold the broker in the next commit."""
         if point not in IN_THE_BROKER:
             super().hold(point)
             return
@@ -112,7 +112,7 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
         self.query.reached("latest")  # so that all that is sent then is one batch
 
     def reached(self, point):
-        """Wait for the broker, where it is the broker that is held: the planner waits for it."""
+        """Wait until the query, or the broker at its points, is held."""
         if point not in IN_THE_BROKER:
             return super().reached(point)
         for each in ("manifest", point):
@@ -124,7 +124,7 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
         return planner
 
     def wait(self):
-        """Wait for all rows; never is one there twice, or one that is not to be there."""
+        """Wait for all rows; check that none is repeated and none is unexpected."""
 
         def count_those_that_all_see():
             found = Counter(message.text for message in self.brokers[0].messages("out"))
@@ -137,7 +137,7 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
 
 @pytest.fixture
 def held_broker(tmp_path, monkeypatch):
-    """A broker that is held where files of the query say so."""
+    """Run a broker that is held where files of the query say so."""
     program = [sys.executable, str(HELD_BROKER), str(tmp_path / "holds")]
     monkeypatch.setattr(embedded_broker, "broker_command", lambda settings: [*program, *settings])
     return EmbeddedBroker(tmp_path / "b", own_process=True)
@@ -186,10 +186,7 @@ def test_kills_count_each_row_exactly_once(tmp_path, brokers, version):
 
 
 class Hidden:
-    """A campaign whose broker is amid another sink's batch at times.
-
-    It stores what comes meanwhile, and shows nothing of it.
-    """
+    """A campaign in which another sink's batch hides the broker's new messages at times."""
 
     def __init__(self, rounds, other):
         self._rounds, self._other = rounds, other
@@ -197,11 +194,12 @@ class Hidden:
         self._before = "shown" if rounds.visible_to == "all" else "manifest"
 
     def manifests(self):
-        """The number of manifests that are seen."""
+        """Return the number of visible manifests."""
         return len(self._broker.messages("out_COMMITS"))
 
     def round(self, shown_when, batch):
-        """Kill a driver while its manifest is hidden; this is shown at some time behind that."""
+        """Kill a driver while its manifest is hidden; it becomes visible at some time after
+        that."""
         rounds, seen = self._rounds, self.manifests()
         rounds.ready_driver()
         rounds.hold(self._before)
@@ -233,13 +231,13 @@ class Hidden:
             done.result()
 
     def behind_the_second(self):
-        """The driver that goes on stores its own manifest, which is hidden as well."""
+        """The next driver stores its own manifest, which is hidden as well."""
         seen = self.manifests()
         self._goes_on_to("stored")
         assert self.manifests() == seen
 
     def before_the_second(self):
-        """It is shown when the driver that goes on has sent all rows again."""
+        """The manifest becomes visible when the next driver has sent all rows again."""
         self._goes_on_to(self._before)
 
     def by_another_start(self):
@@ -274,7 +272,7 @@ def test_batch_with_a_hidden_manifest_counts_once_after_its_driver_is_killed(
 
 
 class CommitsElsewhereCampaign(ExactlyOnceCampaign):
-    """Of two brokers, the one has the topic that is copied, and the other the commits topic."""
+    """Two brokers: one has the copied topic, the other the commits topic."""
 
     def make_topic_in(self, broker):
         with Admin(broker.address) as admin:

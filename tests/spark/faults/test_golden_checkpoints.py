@@ -14,7 +14,7 @@ from rocketpoll import EmbeddedBroker
 
 @pytest.fixture(params=releases(), ids=lambda path: f"{path.parent.name}-{path.name}")
 def golden(request, tmp_path):
-    """A broker with the store of then, and the checkpoints."""
+    """Run a broker with the store of an earlier release; return it with the checkpoints."""
     shutil.copytree(request.param / "store", tmp_path / "store")
     with EmbeddedBroker(tmp_path / "store", **SETTINGS) as broker:
         yield broker, request.param

@@ -14,7 +14,7 @@ from rocketpoll import EmbeddedBroker
 
 @pytest.fixture
 def damaged(tmp_path):
-    """A broker that has lost one message of twenty: a byte of it has changed on the disk."""
+    """Run a broker that has lost one message of twenty by a changed byte on the disk."""
     with EmbeddedBroker(
         tmp_path, mappedFileSizeCommitLog=1 << 16, maxMessageSize=1 << 12
     ) as broker:
@@ -52,7 +52,7 @@ def test_damaged_message_is_skipped_with_fail_on_data_loss_false(damaged, caplog
 
 
 def read_before(broker, topic, count, **options):
-    """A query that has read all that there was, and is stopped."""
+    """Run a query that reads all messages, and stop it."""
     query = Engine(broker.address, subscribe=topic, **options)
     bodies = send(broker, topic, count)
     query.start()
@@ -71,7 +71,7 @@ def make_again(broker, topic, count, queues=4):
 def test_recreated_topic_ends_the_query_with_data_loss(
     rocketpoll_broker, rocketpoll_topic, is_running, count
 ):
-    """With fewer messages than were read, as many, or more."""
+    """The new topic has fewer messages than were read, as many, or more."""
     query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 20)
     if not is_running:
         query.stop()
@@ -134,8 +134,7 @@ def test_topic_recreated_between_planning_and_reading_is_read_once(
 
 
 def test_deleted_pattern_topic_read_to_its_end_is_dropped_from_the_offset(rocketpoll_broker):
-    """It is no loss, and costs nothing any more; one of its name that comes later
-    is read from its first."""
+    """That is no data loss; a topic of its name created later is read from its first message."""
     for name in ("left-1", "left-2"):
         rocketpoll_broker.create_topic(name, 2)
     query = Engine(rocketpoll_broker.address, subscribePattern="left-.*")

@@ -18,7 +18,7 @@ AWAY_SECONDS = 1.0
 
 @pytest.fixture
 def broker(tmp_path):
-    """One that can be killed and comes back with all that it had."""
+    """Run a broker that can be killed, and restarts with all its messages."""
     with EmbeddedBroker(
         tmp_path / "broker", own_process=True, maxTransferBytesExtended=4096
     ) as broker:
@@ -27,14 +27,14 @@ def broker(tmp_path):
 
 
 def back_later(broker):
-    """Have a broker that was killed come back after a while."""
+    """Restart a killed broker after a while."""
     timer = threading.Timer(AWAY_SECONDS, broker.restart)
     timer.start()
     return timer
 
 
 def test_spark_task_waits_for_a_broker_killed_midway_and_rereads_nothing(broker):
-    """What the task has read it does not read again."""
+    """The task does not read again what it has read."""
     query = Engine(broker.address, subscribe="T")
     bodies = send(broker, "T", 200, "m" * 200)
     query.start()
@@ -89,8 +89,7 @@ def test_restarted_query_without_a_broker_fails_and_continues_later(broker):
 
 
 class Forgetful:
-    """A name server in front of a broker that also is one;
-    there are times when it knows no topic."""
+    """A name server in front of a broker, which at times knows no topic."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -158,7 +157,8 @@ def test_query_resumed_with_an_empty_name_server_does_not_restart(broker, forget
 
 @pytest.fixture
 def restored(tmp_path):
-    """A query that has read everything, and the broker without the last of it."""
+    """Return a query that has read everything, and the broker restored without the last
+    messages."""
     with EmbeddedBroker(tmp_path / "broker") as broker:
         broker.create_topic("T")
         bodies = send(broker, "T", 20)
@@ -216,7 +216,7 @@ def test_restored_broker_is_read_from_younger_messages_without_fail_on_data_loss
 
 @pytest.mark.parametrize("is_to_fail", [True, False])
 def test_lagging_slave_makes_a_query_read_nothing_twice(tmp_path, is_to_fail):
-    """It has the same messages at the same offsets, and less of them; then more than were read."""
+    """The slave first has fewer messages than were read, at the same offsets, and then more."""
     master, slave = tmp_path / "master", tmp_path / "slave"
     with EmbeddedBroker(master) as broker:
         broker.create_topic("lagging", 2)

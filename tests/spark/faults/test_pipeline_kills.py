@@ -37,7 +37,7 @@ END_STEP_SECONDS = 300  # so much later is each message that only lets time pass
 
 
 class Pipeline:
-    """A broker, the program, and what was paid."""
+    """A broker, the program, and the payments."""
 
     def __init__(self, directory, dice):
         self._directory, self._dice = directory, dice
@@ -59,7 +59,7 @@ class Pipeline:
         self.broker.stop()
 
     def pay(self):
-        """Some payments in each shop; nothing is in doubt, as nobody is killed meanwhile."""
+        """Send payments in each shop, while nothing is killed."""
         for shop in SHOPS:
             amounts = [Decimal(self._dice.randrange(1, 1_000_000)).scaleb(-2) for _ in range(4)]
             self._send(shop, *amounts)
@@ -67,21 +67,19 @@ class Pipeline:
         self._second += STEP_SECONDS
 
     def watch(self):
-        """Run the program again if it has ended, as whoever looks after it would.
-
-        Spark finds no data source where its Python is killed that looks for them.
-        """
+        """Restart the program if it has ended, as a supervisor would. Spark fails if the Python
+        process is killed that looks for data sources."""
         if self._program.poll() is not None:
             self._start()
             self.kills["ended"] += 1
 
     def let_time_pass(self):
-        """Have everything before be over; what is sent for that is of a minute of its own."""
+        """Let all earlier windows end; the messages sent for this have a minute of their own."""
         self._second += END_STEP_SECONDS
         self._send(SHOPS[0], Decimal("0.01"))
 
     def kill(self):
-        """Kill one of all that take part, and have it run again."""
+        """Kill one of the processes, and restart it."""
         victim = self._dice.choice(["driver", "broker", "worker", "worker"])
         if victim == "driver":
             self._end_program()
@@ -99,7 +97,8 @@ class Pipeline:
         self.kills[victim] += 1
 
     def added(self, topic, seconds, texts):
-        """What a topic says of each shop and time, in spans of seconds; each once."""
+        """Return what a topic has for each shop and time, in spans of seconds; each must occur
+        once."""
         found = Counter()
         for text in texts:
             shop, began, total = text.split(" ")
@@ -111,12 +110,12 @@ class Pipeline:
         return longer
 
     def sums(self):
-        """What everybody sees at the end of the pipeline."""
+        """Return the sums at the end of the pipeline, as every consumer sees them."""
         texts = [message.text for message in self.broker.messages("sums")]
         return self.added("sums", LONG_SECONDS, texts)
 
     def totals(self):
-        """What counts in its middle."""
+        """Return the committed totals in its middle."""
         bodies = read_committed("totals", self.broker.address)["body"].to_pylist()
         return self.added("totals", LONG_SECONDS, [body.decode() for body in bodies])
 
@@ -140,7 +139,8 @@ class Pipeline:
         self._program.wait()
 
     def _workers(self):
-        """All Python processes of the program's session but itself: planners, sinks and workers."""
+        """Return all other Python processes of the program's session: planners, sinks and
+        workers."""
         found = []
         for directory in Path("/proc").iterdir():
             if not directory.name.isdecimal():
@@ -153,7 +153,7 @@ class Pipeline:
 
 
 def _name_and_session(directory):
-    """The name of a process, and its session."""
+    """Return a process's name and session."""
     name, _, rest = (directory / "stat").read_text().rpartition(")")
     return name, int(rest.split()[3])
 

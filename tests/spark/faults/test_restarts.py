@@ -19,7 +19,7 @@ TOPIC = "restarts"
 
 
 class RowsCampaign(Campaign):
-    """One topic; each message is to be one row."""
+    """Each message of one topic becomes one row."""
 
     def made_query(self):
         (broker,) = self.brokers
@@ -43,7 +43,7 @@ class RowsCampaign(Campaign):
         wait_for_rows(count_found, len(self.sent))
 
     def stored(self):
-        """The bodies that the broker holds."""
+        """Return the bodies that the broker holds."""
         return [message.body.decode() for message in self.brokers[0].messages(TOPIC)]
 
 

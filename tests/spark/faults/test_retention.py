@@ -26,22 +26,21 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def expiring_broker():
-    """One whose files are so small that they can grow old singly."""
+    """Run a broker with files so small that they expire one by one."""
     with EmbeddedBroker(**SMALL) as broker:
         yield broker
 
 
 @pytest.fixture
 def topic(expiring_broker, rocketpoll_topic):
-    """The same name as in the other broker."""
+    """Create the topic in this broker, too."""
     expiring_broker.create_topic(rocketpoll_topic, 2)
     yield rocketpoll_topic
     expiring_broker.delete_topic(rocketpoll_topic)
 
 
 def expire(broker, topic):
-    """Let all files of the log but the last grow old, and the broker delete them;
-    the bodies left over."""
+    """Expire all files of the log but the last; return the bodies that are left."""
     files = sorted((broker.directory / "commitlog").iterdir())[:-1]
     for file in files:
         os.utime(file, (LONG_AGO, LONG_AGO))
@@ -68,7 +67,7 @@ def without(bodies, left):
 
 
 def slow_query(broker, topic, **options):
-    """It has read the first of very many messages."""
+    """Return a query that has read the first of many messages."""
     query = Engine(broker.address, subscribe=topic, maxOffsetsPerTrigger=4, **options)
     bodies = send(broker, topic, 100)
     query.start()
@@ -136,7 +135,8 @@ def test_planned_batch_without_fail_on_data_loss_reads_what_retention_left(
 
 
 def overtaken(driver, broker, topic, directory, **options):
-    """The query when it has ended, what has ended it, the bodies sent, and those that were left."""
+    """Run the query over expired messages; return it, its error, the bodies sent, and
+    those left."""
     query = Query(
         directory / "query",
         namesrvAddr=broker.address,

@@ -18,7 +18,7 @@ STOPS = int(os.environ.get("ROCKETPOLL_STOPS", "2"))
 
 @pytest.fixture
 def broker(tmp_path):
-    """One that can be killed."""
+    """Run a broker that can be killed."""
     with EmbeddedBroker(
         tmp_path / "broker", own_process=True, maxTransferBytesExtended=4096
     ) as broker:
@@ -35,7 +35,7 @@ def query(broker, tmp_path):
 
 
 def until_idle(driver, query):
-    """Start it, and wait until its second look for messages is over: the next one holds."""
+    """Start the query, and wait until the broker holds its next request for messages."""
     driver.start(query)
     for _ in range(2):
         query.hold("latest")

@@ -17,7 +17,7 @@ OPTIONS = [{}, {"maxOffsetsPerTrigger": 9}, {"maxBytesPerTrigger": "2k", "minPar
 
 
 class StressedEngine:
-    """The query without Spark: crashes cost nothing here."""
+    """The query without Spark, where crashes are cheap."""
 
     def __init__(self, broker, pattern, **options):
         self.engine = Engine(broker.address, subscribePattern=pattern, **options)
@@ -54,7 +54,7 @@ class StressedEngine:
 
 @pytest.fixture(scope="module")
 def broker():
-    """One that can be restarted while the others go on with theirs."""
+    """Run a broker that can be restarted, apart from those of other tests."""
     with EmbeddedBroker() as broker:
         yield broker
 

@@ -28,7 +28,7 @@ def assert_all_once(query, sent):
 def test_killed_python_worker_task_is_repeated_with_all_rows_once(
     driver, query, rocketpoll_broker, rocketpoll_topic
 ):
-    """`local[2,4]` runs a task four times before it gives up."""
+    """`local[2,4]` runs a task up to four times."""
     sent = send(rocketpoll_broker, rocketpoll_topic, 80)
     query.hold("straggler")
     driver.start(query)

@@ -19,7 +19,7 @@ NEW = "prod-1"
 
 
 def test_batch_waits_for_a_broker_that_is_down(pair, caplog):
-    """What it has acknowledged would come late behind what the other has."""
+    """Messages that this broker acknowledged would come late, after those of the other one."""
     query, bodies = pair.read_before()
     bodies += pair.send(pair.b, 2)
     pair.b.kill()
@@ -150,7 +150,7 @@ def test_retired_broker_that_returns_is_read_from_its_old_offset(pair):
 
 @pytest.fixture(params=[(B,), (A, B)], ids=["one", "both"])
 def renamed(request):
-    """The names of those that get new ones, and these."""
+    """Return the brokers that get new names, and these names."""
     return {name: f"{NEW}-{name[-1]}" for name in request.param}
 
 

@@ -20,7 +20,8 @@ from rmq_spark.spark.read import partition_reader
 
 
 def by_way_of(member, box):
-    """The option with which a broker is reached through a box, which no sender knows of."""
+    """Return the option by which the query, and no sender, reaches a broker through a
+    network box."""
     return {"brokerAddresses": json.dumps({member.name: box.address})}
 
 
@@ -56,7 +57,7 @@ def test_nat_forgetting_idle_connections_fails_no_batch(pair, monkeypatch):
 
 
 def test_hiccups_that_lie_far_apart_are_each_waited_for(pair, monkeypatch):
-    """Further apart than a broker is waited for, with no question in between."""
+    """The outages are further apart than a broker is waited for, with no request in between."""
     query, bodies = pair.read_before(requestTimeoutMs=200, retryTimeoutMs=10_000)
     ahead = [0.0]
     ours = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep)
@@ -76,7 +77,7 @@ def test_hiccups_that_lie_far_apart_are_each_waited_for(pair, monkeypatch):
 
 @pytest.mark.wide
 def test_broker_that_was_skipped_is_redialed_in_background(pair, monkeypatch):
-    """Who waited for it from here on would wait for an hour."""
+    """A query that waited for it from now on would wait for an hour."""
     query, bodies = pair.read_before(requestTimeoutMs=300, onBrokerAway="skip")
     pair.b.pause()
     bodies += pair.send(pair.a, 2)

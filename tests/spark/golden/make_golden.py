@@ -1,10 +1,7 @@
-"""Makes golden checkpoints with this release and the Spark that is installed: `make golden`.
-
-For each of two queries, one with subscribe and one with subscribePattern: what Spark has written
-after three batches. And the broker's directory that belongs to them, with messages that nobody has
-read. Later releases must go on from there, so what is here once is never made again for the same
-release and Spark.
-"""
+"""Makes golden checkpoints with this release and the installed Spark: `make golden`. For each of
+two queries, one with subscribe and one with subscribePattern, it stores what Spark has written
+after three batches, and the broker's directory with unread messages. Later releases must continue
+from them, so checkpoints of a release and a Spark are never made again."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _NOT_KEPT = ("lock", "abort", "*.crc", ".*", "*.bak", "delayOffset.json")
 
 
 def make(directory, target):
-    """Everything of one release and one Spark."""
+    """Make the checkpoints of one release and one Spark."""
     driver = Driver(directory / "driver")
     try:
         with EmbeddedBroker(directory / "store", **SETTINGS) as broker:
@@ -62,7 +59,7 @@ def make(directory, target):
 
 
 def _feed(broker, queries, name):
-    """Send while no query looks."""
+    """Send while no query reads."""
     for query in queries:
         query.reached("latest")
     for topic in TOPICS:
@@ -70,7 +67,7 @@ def _feed(broker, queries, name):
 
 
 def main():
-    """Into a directory that is not there yet."""
+    """Write into a directory that does not exist yet."""
     release = ".".join(rmq_spark.__version__.split(".")[:2])
     target = GOLDEN / release / f"spark-{'.'.join(pyspark.__version__.split('.')[:2])}"
     if target.exists():

@@ -21,7 +21,7 @@ from rocketpoll.broker.store.staging.commit_table import BatchTable
 
 
 def hold_at(holds, owner, name, before=None, after=None):
-    """Have a method wait before or behind what it does."""
+    """Make a method wait before or after its work."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -37,7 +37,7 @@ def hold_at(holds, owner, name, before=None, after=None):
 
 
 def hold_at_second_chunk(holds):
-    """Have a commit wait when it reads a chunk that is not its first, ahead of its append."""
+    """Make a commit wait when it reads its second chunk, before it appends it."""
     read, first_of = StagedBatches._read, {}
 
     @functools.wraps(read)

@@ -67,7 +67,7 @@ class Holds:
         self._directory = Path(directory)
 
     def pass_by(self, point, *, only_first=False):
-        """Wait while there is a file of this name; `reached` says who waits."""
+        """Wait while there is a file of this name; `reached` says which point waits."""
         hold = self._directory / point
         reached = self._directory / f"{point}.reached"
         if not hold.exists():
@@ -88,7 +88,7 @@ class Holds:
 
 
 def held_reader(given, schema, holds):
-    """The reader that this release of Spark gets, held before and after its methods."""
+    """Return the reader of this Spark, held before and after its methods."""
     made = stream_reader(given, schema)
 
     def held(name, before, after):
@@ -123,7 +123,7 @@ def held_reader(given, schema, holds):
 
 
 def held_writer(given, schema, overwrite, holds):
-    """The writer that this release of Spark gets, held before and after it commits."""
+    """Return the writer of this Spark, held before and after its commit."""
     made = stream_writer(given, schema, overwrite=overwrite)
 
     def write(self, rows):
@@ -152,7 +152,7 @@ def held_writer(given, schema, overwrite, holds):
 
 
 class HeldSource(RocketPollDataSource):
-    """The source, and one more option."""
+    """The source, with one more option."""
 
     def __init__(self, options):
         options = dict(options)
@@ -171,7 +171,7 @@ class HeldSource(RocketPollDataSource):
 
 
 class FilePerBatch:
-    """The idempotent sink: a batch that is written again takes the place of the first."""
+    """An idempotent sink: a repeated batch replaces the first one."""
 
     def __init__(self, directory, holds):
         self._directory = Path(directory)
@@ -191,8 +191,7 @@ class FilePerBatch:
 
 
 def start(spark, command):
-    """Start a query; once more, if its planner has not come up within the ten
-    seconds that Spark gives it."""
+    """Start a query; retry once if its planner does not start within Spark's ten seconds."""
     while True:
         query = start_once(spark, command)
         while query.isActive and query.status["message"].startswith("Initializing"):

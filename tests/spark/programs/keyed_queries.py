@@ -1,4 +1,4 @@
-"""Queries on Spark whose keys come in one of three ways: child of `test_source_secrets`.
+"""Queries on Spark that get their keys in one of three ways: child of `test_source_secrets`.
 
 It reads in a batch and in a stream, writes in both, and prints the plans and the progress. All that
 Spark keeps, such as its event log and checkpoints, is in the directory that it gets.

@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.1
 
 
 def totals(rows, seconds):
-    """Add up amounts by shop and time, in one row when the time is over."""
+    """Sum up amounts by shop and time; each window becomes one row when it has ended."""
     word = functions.split(rows.body.cast("string"), " ")
     paid = rows.select(
         word[0].alias("shop"),
@@ -40,7 +40,7 @@ def totals(rows, seconds):
 
 
 def main():
-    """Run both queries until somebody kills this."""
+    """Run both queries until the process is killed."""
     address, directory = sys.argv[1], Path(sys.argv[2])
     builder = SparkSession.builder.master("local[2,4]")
     for name, value in _SETTINGS.items():

@@ -23,7 +23,7 @@ def record(topic="Topic", queue_id=3, size=10, hosts=0):
 
 
 def both(records):
-    """The first that is not the owner's, looking one by one, and at all at once."""
+    """Return the first foreign record, found one by one and in bulk."""
     data, sizes = b"".join(records), np.array([len(each) for each in records])
     starts = np.cumsum(sizes) - sizes
     few = [OWNER.owns(data, *each) for each in zip(starts.tolist(), sizes.tolist(), strict=True)]

@@ -29,7 +29,7 @@ class View:
 
 
 class Strategy:
-    """One that a user has written."""
+    """A strategy that a user has written."""
 
     def __init__(self, allocate):
         self.name, self.allocate = "MINE", allocate

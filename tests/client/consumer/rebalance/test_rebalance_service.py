@@ -22,7 +22,7 @@ def queues(topic):
 
 
 class World:
-    """A member, its group, its brokers and its client, all in one."""
+    """A member with its group, brokers and client."""
 
     def __init__(self):
         self.group, self.client_id, self.is_running, self.is_shut_down = "G", "me", True, False

@@ -16,7 +16,7 @@ MINE, OTHERS = frozenset({"o", "%RETRY%G"}), frozenset({"x", "%RETRY%G"})
 
 
 class Group:
-    """A group as a broker knows it, and a member that looks."""
+    """A group as a broker knows it, and a member that checks it."""
 
     def __init__(self):
         self.now, self.found, self.asked = 0, OTHERS, []
@@ -62,7 +62,7 @@ def test_changed_subscription_difference_is_logged_again(group, caplog):
 
 
 def test_subscription_differences_of_several_members_are_logged_once_each(group, caplog):
-    """Each look shows what one of them wants: the one whose heartbeat was the last."""
+    """Each check sees the subscription of the member whose heartbeat was the last."""
     for _ in range(3):
         for name in ("x", "y", "z"):
             group.look(frozenset({name}))
