@@ -29,7 +29,7 @@ from rocketpoll.broker.store.files.disk import LocalDisk
 
 
 class Start:
-    """A start of a broker in one directory, up to its access control."""
+    """A broker's start in one directory, up to its access control."""
 
     loops = []  # noqa: RUF012  # closed after each test
 
@@ -45,7 +45,7 @@ class Start:
         self.setup = AccessSetup(config, LocalDisk(), self.tables, self.loop, self.control)
 
     def reload(self):
-        """Read the file again, and run what that has asked the loop for."""
+        """Read the file again, and run what was scheduled for the loop."""
         self.setup.reload()
         self.loop.run_until_complete(asyncio.sleep(0))
 
@@ -91,7 +91,7 @@ def test_start_leaves_a_user_of_the_initial_name_as_it_is(tmp_path):
 @pytest.mark.parametrize("status", UserStatus)
 @pytest.mark.parametrize("user_type", UserType)
 def test_start_makes_the_initial_user_super_again_if_nobody_else_is(tmp_path, status, user_type):
-    """The way back of an operator who is locked out."""
+    """This is the way back for a locked-out operator."""
     if (status, user_type) == (UserStatus.ENABLE, UserType.SUPER):
         return
     lost = User("root", "forgotten", user_type, status)

@@ -23,7 +23,7 @@ def name_of(path: Path) -> str:
 
 
 def test_imports_keep_to_the_contracts_in_setup_cfg():
-    """In a process of its own: it sets up logging, and would silence what other tests listen to."""
+    """The check runs in a process, because it configures logging."""
     script = (
         "import sys; from importlinter.cli import lint_imports; "
         "sys.exit(lint_imports(config_filename='setup.cfg', no_cache=True))"
@@ -48,7 +48,7 @@ def test_import_contract_of_the_chunk_codec_names_all_other_wire_modules():
 
 @pytest.fixture(scope="module")
 def trees():
-    """Each module's source, parsed once: 500 modules and as many tests of each took seconds."""
+    """Return each module's parsed source; parsing 500 modules for each test would take seconds."""
     return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
 
 
@@ -121,7 +121,7 @@ def test_module_import_loads_no_heavy_library(module, heavy):
 
 
 def test_generic_named_tuples_are_not_used(trees):
-    """Python 3.10 cannot make one, and would not even import the module."""
+    """Python 3.10 cannot create one, and would not import the module."""
     assert [
         f"{name}:{node.lineno} {node.name}"
         for name, tree in trees.items()
@@ -139,7 +139,7 @@ _STARTS_THREADS = {
 
 
 def test_broker_starts_threads_in_one_module_only(trees):
-    """`Thread.start` waits without limit for a thread that gets no memory for its first steps.
+    """`Thread.start` blocks forever if a thread gets no memory for its first steps.
 
     An event loop resolves names of hosts in a thread, too.
     """

@@ -50,7 +50,7 @@ def bad(tmp_path_factory):
 
 @pytest.fixture
 def run(bad, capsysbinary, monkeypatch):
-    """Run a command; its exit code, stdout and stderr."""
+    """Run a command; return its exit code, stdout and stderr."""
     monkeypatch.setenv("NAMESRV_ADDR", bad.broker.address)
 
     def ran(*arguments):
@@ -63,12 +63,12 @@ def run(bad, capsysbinary, monkeypatch):
 
 
 def named_in(text):
-    """Offsets of the messages that a text says cannot be read."""
+    """Return the offsets of the messages that a text reports as unreadable."""
     return {int(at) for at in re.findall(r"@(\d+) \(\S+\) cannot be read: ", text)}
 
 
 def unreadable(bad):
-    """Offsets of those that brokers serve as they were sent."""
+    """Return the offsets of the messages that brokers serve as they were sent."""
     return {at for at, name in bad.bad.items() if name in UNREADABLE}
 
 
@@ -184,7 +184,7 @@ def test_embedded_messages_include_unreadable_ones(bad):
 
 
 def test_record_with_a_damaged_size_hides_no_later_record(bad, monkeypatch):
-    """Bytes on their way: a broker finds its own records by the consume queue."""
+    """The record is damaged in transit: a broker finds its own records by the consume queue."""
     from rmq_spark.client.reading import bulk_pull  # noqa: PLC0415  # the tests of brokers alone do not need it
 
     real = bulk_pull.BulkPull.__iter__
@@ -353,7 +353,7 @@ def _letters_can_be_resent_but_those_that_cannot_be_read(run, group):
 
 
 def test_dead_letters_that_can_be_read_are_shown_and_resent_beside_one_that_cannot(bad, run):
-    """Every message fails its listener: so sound ones and others are dead letters together."""
+    """Every message fails in the listener, so readable and unreadable ones become dead letters."""
     settings = PushSettings(
         consume_from_where=FIRST, persist_consumer_offset_interval_ms=100, max_reconsume_times=0
     )

@@ -1,4 +1,4 @@
-"""What one address takes, measured by the loop's clock, which only work moves.
+"""The cost of one abusive address, measured by the loop's clock, which only work moves.
 
 An honest client beside it waits for a slice of others' steps in each turn of the loop. Client and
 broker share the loop here, so that an exchange takes some turns.

@@ -43,7 +43,7 @@ def chunk_request(body, opaque):
 
 
 def back_request(_, opaque):
-    """The first message of the log, given back."""
+    """Return the request that sends the first message of the log back."""
     code = RequestCode.CONSUMER_SEND_MSG_BACK
     header = ConsumerSendMsgBackRequestHeader(0, "G", 0)
     return RemotingCommand(code, opaque=opaque, ext_fields=HEADERS[code].request.encode(header))
@@ -78,7 +78,7 @@ def test_sends_of_one_turn_are_answered_whatever_is_flushed_between_them(tmp_pat
 
 
 def _flushes_between(store):
-    """Have the log flushed before each append, as by another's send; what flushes are asked for."""
+    """Flush the log before each append, as another send may; count the requested flushes."""
     asked = []
     flushed, log = store.flush_future, store._log
 
@@ -134,7 +134,7 @@ def test_send_without_wait_store_is_answered_before_and_visible_after_the_flush(
 
 
 def test_timed_out_send_becomes_visible_without_further_sends(tmp_path):
-    """A send that came while a flush was under way, and was answered that it is late."""
+    """The send arrived during a flush, and was answered with a timeout."""
     disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
@@ -165,7 +165,7 @@ def test_timed_out_send_becomes_visible_without_further_sends(tmp_path):
 
 
 async def _delays_over(broker):
-    """Wait until all that was put has come to its queue, and let a delay pass."""
+    """Wait until all messages are dispatched, and let a delay pass."""
     await broker.until(
         lambda: broker.store.state().reput_from_offset == broker.store.state().written_offset
     )

@@ -133,7 +133,7 @@ SHORT_MAX = 32_767
 
 
 def strange_request(code, dice):
-    """A request of this code, with some of its fields, in which anything may stand."""
+    """Return a request of this code, with random values in some of its fields."""
     exchange = HEADERS.get(code)
     names = exchange.request.keys if exchange is not None and exchange.request is not None else ()
     likely = dice.choice([0.5, 0.9, 1.0])

@@ -39,8 +39,7 @@ NO_JSON, OTHER_KIND = b"\0\xff no json", b'{"topicConfigTable": 7, "spans": [1],
 
 @pytest.fixture(scope="module")
 def good_stores(tmp_path_factory):
-    """What a broker has left that was stopped, and one that was killed,
-    each with all that was sent."""
+    """Return the stores of a stopped and of a killed broker, with the messages that were sent."""
     roots = {}
     for end in ("stop", "kill"):
         roots[end] = tmp_path_factory.mktemp(end)
@@ -63,7 +62,7 @@ needs_mounts = pytest.mark.skipif(
 
 
 def mounted(*commands):
-    """A command that becomes another, once these commands of a shell have been carried out."""
+    """Return a command that runs shell commands, and then becomes another command."""
     return [*MOUNTING, "sh", "-c", f'{" && ".join(commands)} && exec "$@"', "sh"]
 
 
@@ -72,14 +71,13 @@ AFTER_BOTH_ENDS = pytest.mark.parametrize("good", ["stop", "kill"], indirect=Tru
 
 @pytest.fixture
 def good(good_stores, request):
-    """A store that is whole, of a broker that was killed unless asked otherwise;
-    nobody writes to it."""
+    """Return an intact store, of a killed broker by default; tests do not change it."""
     return good_stores[getattr(request, "param", "kill")] / "store"
 
 
 @pytest.fixture
 def store(good, tmp_path):
-    """A copy of it, to be broken."""
+    """Return a copy of an intact store, to be damaged."""
     return shutil.copytree(good, tmp_path / "store")
 
 
@@ -96,7 +94,7 @@ async def send_all(broker):
 
 
 def found_in(broker):
-    """All that a consumer finds who goes on where the broker tells it to."""
+    """Return everything that a consumer finds which follows the broker's offsets."""
 
     async def pull_all():
         async with BrokerClients(broker.port) as clients:
@@ -111,7 +109,7 @@ def found_in(broker):
 
 
 def served(root):
-    """What a broker gives out that starts there, and the lines that it logs until it is stopped."""
+    """Return what a broker serves from a store, and the lines that it logs until it stops."""
     with BrokerProcess(root, **SIZES) as broker:
         found = found_in(broker)
         assert broker.stop() == 0
@@ -119,7 +117,7 @@ def served(root):
 
 
 def refusal(store, by=()):
-    """The one line of a broker that does not start there."""
+    """Return the only line of a broker that refuses to start."""
     settings = {**SMALL, **SIZES, "storePathRootDir": store}
     code, out, err = run_broker(*(f"{name}={value}" for name, value in settings.items()), by=by)
     assert (code, out) == (1, "")
@@ -136,7 +134,7 @@ def remove(path):
 
 
 def put_right(store, good, name):
-    """As it was, with nothing there that was not."""
+    """Restore a store, without additional files."""
     remove(store / name)
     if (good / name).is_dir():
         shutil.copytree(good / name, store / name)
@@ -186,7 +184,7 @@ def no_bytes(path):
 
 
 def both(content):
-    """A table and its backup."""
+    """Return a table and its backup with this content."""
 
     def write(path):
         path.write_bytes(content)
@@ -343,7 +341,7 @@ def test_missing_last_log_file_known_to_the_checkpoint_is_logged(good_stores, tm
 
 
 def bind(source, target):
-    """A command that becomes another, for which one directory is another as well."""
+    """Return a command that mounts one directory over another, and becomes another command."""
     target.mkdir()
     return mounted(f"mount --bind {source} {target}")
 
@@ -416,8 +414,7 @@ def test_store_without_permission_is_refused_and_served_afterwards(store, name):
 
 
 async def sent_until_it_is_full(broker):
-    """What is acknowledged of messages that are sent from when there is room
-    until there is none."""
+    """Send from when there is room until there is none; return the acknowledged messages."""
     taken = []
     async with BrokerClients(broker.port) as clients:
         client = await clients.connect()
@@ -452,7 +449,7 @@ def read_only(store):
 def test_store_needing_changes_waits_on_a_read_only_disk(
     store,
 ):
-    """It tells of no end of a queue to which messages are still to be carried."""
+    """It does not report the end of a queue for which messages are not dispatched yet."""
     with BrokerProcess(store.parent, by=read_only(store), **SIZES) as broker:
         for answer in (answer_to(broker, pull_request(0)), answer_to_one_more(broker)):
             assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)
@@ -484,7 +481,7 @@ def test_read_only_mount_is_served_from_and_takes_no_messages(good_stores, tmp_p
 @needs_mounts
 @AFTER_BOTH_ENDS
 def test_full_tmpfs_is_served_from_and_takes_messages_again_with_room(store, good):
-    """And while it fills up: what is acknowledged is there."""
+    """Acknowledged messages also exist while it fills up."""
     filler = store / "filler"
     by = mounted(
         f"mount -t tmpfs -o size=1m none {store}",

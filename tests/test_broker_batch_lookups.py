@@ -33,7 +33,7 @@ class Shapes:
         return f"{self.random.choice(WORDS)}{number}"
 
     def batch(self, topic):
-        """Return messages that are all of one size, or in a third of the batches anything."""
+        """Return messages of one size, or in a third of the batches of any size."""
         make = self.random.choice((self._fixed_size(), self._fixed_size(), self._anything))
         return [make(topic) for _ in range(self.random.choice((1, 10, 15, 16, 17, 60, 100, 400)))]
 
@@ -57,7 +57,7 @@ class Shapes:
         return Message(topic, body, tag, keys, properties, flag=chosen.choice((0, -5, 2**31 - 1)))
 
     def send(self, producer, messages):
-        """Send a batch by one of the ways that there are."""
+        """Send a batch in one of the possible ways."""
         if self.random.random() < 0.5:
             producer.send_batch(messages)
             return
@@ -95,7 +95,7 @@ def place(message):
 
 
 class Lookups:
-    """Everything that is looked up in a topic, compared with the messages in it."""
+    """All lookups in a topic, compared with the messages in it."""
 
     def __init__(self, broker, topic, chosen):
         self._broker, self._topic, self._random = broker, topic, chosen

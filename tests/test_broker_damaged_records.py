@@ -31,7 +31,8 @@ WHERE = {"the first": 0, "one between": 2, "the last": COUNT - 1}
 
 
 def questions(stored_ms):
-    """All that is asked about a topic, its groups and its broker; nothing of one record alone."""
+    """Return all requests about a topic, its groups and its broker, except those
+    about one record."""
     queue = {"topic": "T", "queueId": 0}
     ranges = {"maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 62}
     asked = [
@@ -93,7 +94,7 @@ def test_damaged_record_fails_only_requests_about_it(tmp_path, damaged):
 
 
 def test_gap_left_by_a_damaged_record_hides_no_message_before_it(tmp_path):
-    """Who is told that a queue begins behind a gap takes all before it for lost."""
+    """A client to which a queue begins after the gap would count all earlier messages as lost."""
 
     async def fill(broker):
         client = await broker.connect()

@@ -27,7 +27,7 @@ JUMPS_MS = {"an hour back": -HOUR_MS, "ten years on": TEN_YEARS_MS, "a second ba
 
 
 async def settled(broker):
-    """Wait until the broker has dealt with all that is due now."""
+    """Wait until the broker has done what is due now."""
     client = await broker.connect()
     for _ in range(3):
         await client.ask(0)
@@ -196,7 +196,7 @@ def back_request(physical_offset):
 
 @pytest.mark.parametrize("jump_ms", JUMPS_MS.values(), ids=JUMPS_MS)
 def test_retry_backoff_is_independent_of_clock_changes(tmp_path, jump_ms):
-    """A message that is given back comes again after 10, 30 and 60 s, and not at once each time."""
+    """A returned message arrives again after 10, 30 and 60 s, and not at once each time."""
     clock = ManualClock()
 
     async def story(broker):
@@ -222,7 +222,7 @@ def test_retry_backoff_is_independent_of_clock_changes(tmp_path, jump_ms):
 
 
 def test_restart_after_a_clock_jump_delays_messages_by_one_level_at_most(tmp_path):
-    """The log's times never go back: they stay ten years ahead when the clock has come back."""
+    """The log's times never go back: they stay ten years ahead when the clock is set right."""
     clock = ManualClock()
 
     async def first(broker):
@@ -374,7 +374,7 @@ def test_start_with_undelivered_delayed_messages_logs_nothing(tmp_path, caplog):
 
 
 def test_delayed_message_of_a_removed_level_is_delivered(tmp_path, caplog):
-    """Between two lives, before anything was delivered."""
+    """The level was removed between two lives, before anything was delivered."""
 
     async def first(broker):
         broker.make_topic("T")

@@ -57,7 +57,7 @@ async def commit(client, queue_offset):
 
 
 async def begun(broker, disk, operator):
-    """Begin a deletion of T that the disk is about to refuse; it has not said so yet."""
+    """Start a deletion of T that the disk is about to refuse."""
     disk.refuse(*NOTES)
     disk.keep_waiting()
     operator.send(DELETION)
@@ -117,7 +117,7 @@ def test_held_pull_is_answered_when_its_topic_is_deleted(tmp_path):
 
 
 class SlowlyDeleting(FaultyDisk):
-    """Deletes nothing of deleted topics until it is let go."""
+    """Deletes no files of deleted topics until released."""
 
     def __init__(self):
         super().__init__(LocalDisk())

@@ -14,7 +14,7 @@ from support.faults.preloaded_libraries import preload
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def _loop(request, tmp_path, monkeypatch):
-    """The broker runs on uvloop where it is there, and on asyncio's own loop where it is not."""
+    """Run the broker on uvloop if installed, and on asyncio's loop."""
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
     else:
@@ -32,7 +32,7 @@ async def is_logged(broker, text):
 
 
 async def serves(clients, **more):
-    """Whether the broker lets somebody in, and takes a message."""
+    """Return whether the broker accepts a new client, and a message."""
     try:
         client = await clients.connect()
         answer = await asyncio.wait_for(client.call(send_request("x", **more)), 2)
@@ -122,7 +122,7 @@ which says how often it was asked."""
 
 @pytest.fixture
 def lacks(tmp_path, monkeypatch):
-    """The file; processes that are started now have such a system."""
+    """Start processes with a system that lacks descriptors while the returned file exists."""
     preload(tmp_path, monkeypatch, LIBRARY)
     file = tmp_path / "lacks"
     monkeypatch.setenv("LACKS", str(file))
@@ -130,7 +130,7 @@ def lacks(tmp_path, monkeypatch):
 
 
 async def asked(lacks, count):
-    """Wait until the system was asked so many times more; how many times a second that was."""
+    """Wait for this number of further attempts; return their rate per second."""
     began, before = time.monotonic(), lacks.stat().st_size
     while (more := lacks.stat().st_size - before) < count:
         assert time.monotonic() < began + 20
@@ -166,7 +166,7 @@ def test_clients_wait_while_memory_for_connections_is_exhausted(tmp_path, lacks)
 
 
 async def serves_sometime(clients):
-    """A client that has the patience to wait."""
+    """Connect a client with a long timeout."""
     client = await clients.connect()
     answer = await asyncio.wait_for(client.call(send_request("x")), 30)
     assert answer.code == 0, answer.remark

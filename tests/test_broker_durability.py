@@ -29,13 +29,14 @@ FLUSH_FAILS = Fault(persistent=True, kinds=frozenset(["flush"]))
 
 
 async def silence(client, broker):
-    """Nothing is on its way to a client: the next answer is that to a question asked now."""
+    """Wait until no data is on its way to a client, so that the next response belongs to the next
+    request."""
     assert (await client.ask(0, opaque=4_711)).opaque == 4_711
     await asyncio.sleep(0)
 
 
 async def everything(client):
-    """All that a consumer finds from the start."""
+    """Return everything that a consumer finds from the start."""
     found = []
     while (answer := await client.pull(len(found))).code == 0:
         found += answer.bodies
@@ -87,7 +88,7 @@ def test_sync_flush_message_is_acknowledged_and_visible_after_its_flush(tmp_path
 
 
 class FullForQueues(FaultyDisk):
-    """Has room for the log, and none for consume queues while it is told so."""
+    """A disk with room for the log, and at times none for consume queues."""
 
     is_full = False
 
@@ -294,8 +295,7 @@ def test_stopping_broker_acknowledges_messages_waiting_for_the_disk(tmp_path, ca
 
 
 def test_disk_failing_at_any_operation_loses_no_acknowledged_send(tmp_path):
-    """Ten sends, and the disk fails for good at its n-th operation after the start,
-    for every n or some."""
+    """Ten sends; the disk fails for good at its n-th operation after the start."""
     for number in itertools.count(0, STEP):
         root = tmp_path / str(number)
         root.mkdir()
@@ -364,7 +364,7 @@ def test_recovered_messages_have_exactly_their_sent_properties(tmp_path):
 
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_killed_broker_keeps_all_acknowledged_messages(tmp_path, flush_disk_type):
-    """A kill takes nothing from the page cache: with either kind of flush all is there."""
+    """A kill leaves the page cache: all messages are there with either flushDiskType."""
     acknowledged = []
 
     async def send_until_it_is_gone(broker, life):

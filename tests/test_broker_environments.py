@@ -67,7 +67,7 @@ def pipe_without_reader():
 
 
 def environment(**changes):
-    """The environment with other variables; None removes one."""
+    """Return the environment with other variables; None removes one."""
     changed = {**os.environ, **changes}
     return {"env": {name: value for name, value in changed.items() if value is not None}}
 
@@ -122,7 +122,7 @@ def free_port():
 
 
 def started(entry, directory, port, words=(), **how):
-    """A broker process; nothing of it is told by its output, which may go nowhere."""
+    """Start a broker process, whose output may go nowhere."""
     usual = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     place = f"storePathRootDir={directory / 'store'}"
     how = {**usual, "cwd": directory, **how}
@@ -171,7 +171,7 @@ def test_broker_process_serves_and_stops_in_an_unusual_environment(tmp_path, sit
 
 @pytest.mark.parametrize("entry", spread(2, ENTRIES))
 def test_broker_with_a_settings_file_survives_sighup_at_any_time(tmp_path, entry):
-    """From its first line on, and while it stops; a service manager's reload may come any time."""
+    """From its first line on, and while it stops: a service manager may send SIGHUP at any time."""
     (tmp_path / "broker.conf").write_text("maxTopics=100\n")
     port = free_port()
     how = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}}
@@ -198,14 +198,14 @@ def test_broker_with_a_settings_file_survives_sighup_at_any_time(tmp_path, entry
 
 
 def is_hup_settled(pid):
-    """Whether a process ignores SIGHUP, or has a handler for it."""
+    """Return whether a process ignores SIGHUP, or has a handler for it."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     masks = [line.split()[1] for line in status if line.startswith(("SigIgn", "SigCgt"))]
     return any(int(mask, 16) & 1 for mask in masks)
 
 
 def files_of(pid):
-    """The libraries that a process has loaded."""
+    """Return the libraries that a process has loaded."""
     return [line.split()[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
 
 

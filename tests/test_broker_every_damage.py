@@ -39,7 +39,7 @@ GROUP = "G"
 
 
 class FillingDisk(LocalDisk):
-    """As full as a test says."""
+    """A disk with a settable usage."""
 
     ratio = 0.1
 
@@ -48,7 +48,7 @@ class FillingDisk(LocalDisk):
 
 
 class Message(NamedTuple):
-    """One that was acknowledged, and where it lies."""
+    """An acknowledged message, and its position."""
 
     queue: QueueKey
     offset: int
@@ -61,7 +61,7 @@ class Message(NamedTuple):
 
 
 class GoodStore(NamedTuple):
-    """A store that is whole, an older copy of it, and what it holds."""
+    """An intact store, an older copy of it, and its messages."""
 
     root: object
     older: object
@@ -92,7 +92,7 @@ async def commit(client, queue, offset):
 
 
 async def messages_in(broker):
-    """All that can be pulled."""
+    """Return all messages that can be pulled."""
     client, found = await broker.connect(), []
     for queue in (("T", 0), ("T", 1)):
         for offset, each in (await pulled(client, queue))[0].items():
@@ -113,8 +113,8 @@ async def messages_in(broker):
 
 
 async def pulled(client, queue, tag="*"):
-    """What a consumer finds that goes on where it is told to: by offset;
-    and which remark stopped it."""
+    """Follow a queue as a consumer; return the messages by offset, and the remark
+    that stopped it."""
     topic, queue_id = queue
     found, at = {}, 0
     while True:
@@ -128,10 +128,8 @@ async def pulled(client, queue, tag="*"):
 
 
 def whole(root, end):
-    """A store of a broker that was stopped or killed, perhaps after its first files had expired.
-
-    Or the topic was made again since the older copy, and has as many messages as before or more.
-    """
+    """Create a store of a stopped or killed broker, whose first files may have expired. Or the
+    topic was recreated since the older copy, with as many messages as before or more."""
     disk = FillingDisk()
 
     async def story():
@@ -193,7 +191,7 @@ def keeping(change):
 
 
 def sized(change):
-    """Of the content alone."""
+    """Apply a change to the content alone."""
     return keeping(lambda data, _dice: change(data))
 
 
@@ -247,7 +245,7 @@ def files_of(root):
 
 
 async def found_faults(root, good, log_text):
-    """What a broker that starts there does wrong."""
+    """Return the errors of a broker that starts on this store."""
     intact = {each for each in good.messages if is_intact(root, good.root, each)}
     faults = []
     async with started(small_broker(root, **SIZES), FillingDisk()) as broker:
@@ -272,7 +270,7 @@ async def found_faults(root, good, log_text):
 
 
 def not_found_by(message, plain, tagged, store):
-    """The ways in which a message is not found that should be."""
+    """Return the ways in which a message is not found, although it should be."""
     if message.offset not in plain:
         yield "offset"
     if message.tag == "a" and message.offset not in tagged:
@@ -284,7 +282,7 @@ def not_found_by(message, plain, tagged, store):
 
 
 def name_of(message):
-    """The file of the log that a message lies in."""
+    """Return the name of the log file that contains a message."""
     return f"commitlog/{message.place - message.place % LOG_FILE_BYTES:020d}"
 
 
@@ -306,7 +304,7 @@ def is_intact(root, good, message):
 
 
 def outcome(root, good, log_text):
-    """The line of a start that is refused, or the faults of a broker that serves."""
+    """Return the line of a refused start, or the errors of a broker that serves."""
     faults = []
 
     async def story():

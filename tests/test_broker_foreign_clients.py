@@ -43,7 +43,7 @@ HEARTBEATS = {
 
 
 def json_frame(body=b"", **header):
-    """A request whose header is spelled as given."""
+    """Return a request whose header is spelled as given."""
     text = json.dumps(header).encode()
     length = (4 + len(text) + len(body)).to_bytes(4, "big")
     return length + len(text).to_bytes(4, "big") + text + body
@@ -205,7 +205,7 @@ RESET_TO_THE_START = {"topic": "T", "group": "G", "timestamp": "0", "isForce": "
 
 
 async def member_of(broker, client_id, version, language="JAVA", model=b"CLUSTERING"):
-    """A client that has sent its heartbeat."""
+    """Return a client that has sent its heartbeat."""
     client = await broker.connect()
     body = (
         b'{"clientID":"%s","consumerDataSet":[{"groupName":"G","messageModel":"%s",'

@@ -140,7 +140,7 @@ def test_delivered_delayed_messages_stay_delivered_after_start_on_a_full_disk(tm
 
 
 class FullDisk(FaultyDisk):
-    """Can be full, which lets everything be written over that is there."""
+    """A disk that can be full; existing content can still be overwritten."""
 
     def fill_up(self):
         self.capacity = 0
@@ -185,7 +185,7 @@ def test_broker_started_on_a_full_disk_serves_messages_past_its_last_checkpoint(
 
 
 def test_offsets_past_queue_ends_are_clamped_when_a_delayed_start_finishes(tmp_path):
-    """Else a group would pass over what comes until the queue has reached its offset."""
+    """Otherwise a group would skip the messages until the queue reaches its offset."""
     disk = FaultyDisk()
 
     async def first(broker):

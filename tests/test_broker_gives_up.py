@@ -60,7 +60,7 @@ COUNTED = {
 
 
 class Clock:
-    """The time of day, which a test moves ahead."""
+    """A time of day that tests move ahead."""
 
     ahead_ms = 0
 
@@ -98,7 +98,7 @@ async def fill_disk(broker, disk):
 
 
 async def send_back(client, result_offset=0, **more):
-    """Send a message back, as a consumer that has failed it."""
+    """Send a message back, as a consumer does after a failure."""
     header = {"group": "G", "offset": str(result_offset), "delayLevel": "0", "originTopic": "T"}
     code = RequestCode.CONSUMER_SEND_MSG_BACK
     assert (await client.ask(code, ext_fields={**header, **more})).code == 0
@@ -323,7 +323,7 @@ async def retry_topic_of_a_popped_message_is_deleted(broker, _):
 
 
 async def redelivered(broker, client):
-    """Let the invisible time pass, and let the broker do what is due meanwhile."""
+    """Let the invisible time pass, and let the broker do what is due."""
     for _ in range(40):
         broker.clock.ahead_ms += 500
         broker.move(0.5)

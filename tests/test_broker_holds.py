@@ -23,7 +23,7 @@ each_loop = pytest.mark.usefixtures("on_each_loop")
 
 
 def loops():
-    """The standard library's, and the one that brokers run on where it is there."""
+    """Return the standard library's loop and, if installed, uvloop."""
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
     except ImportError:
@@ -61,12 +61,12 @@ def dice():
 
 
 def own(caplog):
-    """What this test's broker has logged: those of others run in other threads."""
+    """Return the log lines of this test's broker; other brokers run in other threads."""
     return [each for each in caplog.records if each.thread == threading.get_ident()]
 
 
 def test_broker_that_holds_a_pull_too_late_fails_the_race_check(tmp_path, dice):
-    """Such as RocketMQ's: what arrives in that moment answers nobody."""
+    """As RocketMQ's: a message that arrives in between answers no pull."""
     with BrokerThread(small_broker(tmp_path)) as broker:
 
         def hold_late(controller):
@@ -281,7 +281,7 @@ def test_client_closed_during_its_wakeup_does_not_disturb_others(tmp_path, caplo
 
 
 class ReadErrors:
-    """A store's reader that can be told to fail, as a disk with bad sectors makes it."""
+    """A store's reader that fails on demand, as with bad sectors."""
 
     def __init__(self, store):
         self._reader = store._reader
@@ -356,7 +356,7 @@ def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_with_the_seventeenth_t
 
 
 def test_abandoned_held_pulls_do_not_block_later_ones(tmp_path):
-    """A consumer that seeks again and again, each time to the end of the queue."""
+    """A consumer seeks repeatedly, each time to the end of the queue."""
 
     async def story(broker):
         producer, consumer = await broker.connect(), await broker.connect()
@@ -442,8 +442,7 @@ def test_held_pull_of_a_congested_client_is_answered_at_once(tmp_path):
 def test_held_group_past_an_empty_queue_is_moved_to_its_start(
     tmp_path,
 ):
-    """A topic was deleted and made anew: whoever waited at its old offset would
-    miss all up to there."""
+    """A topic was recreated: a group held at its old offset would miss all earlier messages."""
 
     async def story(broker):
         broker.make_topic("T")

@@ -259,7 +259,7 @@ def test_max_in_flight_bytes(tmp_path):
 
 
 def test_halves_of_a_client_keep_no_small_send_out_of_a_broker(tmp_path):
-    """A process on the loop that it has, and what the log says of it."""
+    """Runs as a process with its usual loop; returns what the log says of it."""
 
     async def story(broker):
         async with BrokerClients(broker.port) as clients:
@@ -388,7 +388,7 @@ def test_max_topics(tmp_path):
 
 
 def test_max_queues(tmp_path):
-    """By whatever way they come: an operator's or a sender's."""
+    """Queues are created by an operator, or by a sender."""
     its_own = 1_080
 
     async def story(broker):

@@ -19,7 +19,7 @@ QUEUE = frozenset([MessageQueue("T", "broker-a", 0)])
 
 
 async def lock(client, client_id):
-    """The queues that the broker says a client holds now."""
+    """Return the queues that the broker says a client holds now."""
     body = LockBatchRequestBody(consumer_group="G", client_id=client_id, mq_set=QUEUE)
     answer = await client.call(RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=encode_body(body)))
     assert answer.code == 0, answer.remark
@@ -40,7 +40,7 @@ async def leave(client):
 
 
 async def gone(broker, client):
-    """A connection ends, and the broker has noticed."""
+    """Close a connection, and wait until the broker has noticed."""
     before = broker.controller.server.connections
     client.close()
     await broker.until(lambda: broker.controller.server.connections == before - 1)
@@ -49,7 +49,7 @@ async def gone(broker, client):
 
 @pytest.mark.parametrize("locks_first", [True, False], ids=["lock first", "heartbeat first"])
 def test_member_locks_last_a_minute_after_it_left(tmp_path, locks_first):
-    """Its listener may still be at it; behind a restart a member locks before its heartbeat."""
+    """Its listener may still run; after a restart a member locks before its heartbeat."""
 
     async def story(broker):
         broker.make_topic("T")

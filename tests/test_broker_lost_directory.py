@@ -66,12 +66,12 @@ WITHOUT_THEIR_DIRECTORY = LOSSES[:4]
 
 
 def files_in(root):
-    """What lies below a directory."""
+    """Return the files below a directory."""
     return {path: path.is_file() and path.read_bytes() for path in sorted(root.rglob("*"))}
 
 
 async def sent(port, *bodies, topic="T"):
-    """The codes with which messages are answered, and what the last answer says."""
+    """Send messages; return the response codes, and the last remark."""
     async with BrokerClients(port) as clients:
         client, codes = await clients.connect(), []
         for body in bodies:
@@ -82,7 +82,7 @@ async def sent(port, *bodies, topic="T"):
 
 
 def broker_in(tmp_path, **settings):
-    """A broker in a directory of a directory of its own."""
+    """Run a broker in a subdirectory."""
     (tmp_path / "own").mkdir()
     place = str(tmp_path / "own" / "store")
     return BrokerProcess(tmp_path, storePathRootDir=place, **{**QUICK, **settings})
@@ -113,7 +113,7 @@ def test_message_in_a_lost_directory_is_not_acknowledged(tmp_path, lose, flush_d
 
 @pytest.mark.parametrize("lose", WITHOUT_THEIR_DIRECTORY)
 def test_replacement_of_a_lost_directory_is_not_touched_by_stop(tmp_path, lose):
-    """Somebody puts a copy back, and tells the broker to stop only then."""
+    """An operator restores a copy, and stops the broker only then."""
     with broker_in(tmp_path) as broker:
         asyncio.run(sent(broker.port, *BEFORE))
         lose(tmp_path / "own" / "store", tmp_path / "aside")

@@ -49,14 +49,14 @@ def chunk_request(topic):
 
 
 def back_request(delay_level):
-    """The first message of the log, given back by the group G."""
+    """Return the request by which group G sends back the first message of the log."""
     code = RequestCode.CONSUMER_SEND_MSG_BACK
     header = ConsumerSendMsgBackRequestHeader(0, "G", delay_level)
     return RemotingCommand(code, opaque=7, ext_fields=HEADERS[code].request.encode(header))
 
 
 def last_try_request():
-    """A retry that the consumer sends by itself, for the last time."""
+    """Return a retry that the consumer sends by itself, for the last time."""
     request = send_request("a", topic="%RETRY%G", opaque=7)
     return request._replace(ext_fields={**request.ext_fields, "j": "16", "l": "16"})
 
@@ -78,7 +78,7 @@ each_kind = pytest.mark.parametrize(("request_of", "topic"), KINDS.values(), ids
 
 
 class HeldTables(FaultyDisk):
-    """Keeps topics.json from being written while it is told to, or has no room for it."""
+    """Blocks writes of topics.json on demand, or has no room for it."""
 
     def __init__(self):
         super().__init__(LocalDisk())

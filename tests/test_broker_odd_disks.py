@@ -48,7 +48,7 @@ QUICK = {
 
 
 def fuse(oddity, backing, mount_point):
-    """A command that becomes another, for which a directory lies on a disk with an oddity."""
+    """Return a command that mounts a FUSE disk with an oddity, and becomes another command."""
     return [*MOUNTING, sys.executable, str(FUSE_DISK), oddity, str(backing), str(mount_point)]
 
 
@@ -65,7 +65,7 @@ needs_fuse = pytest.mark.skipif(not can_mount_fuse(), reason="nobody may mount a
 
 @pytest.fixture
 def disk(tmp_path):
-    """A directory, and where it is to be mounted as a broker's store."""
+    """Return a directory, and the path at which it is mounted as a broker's store."""
     places = tmp_path / "backing", tmp_path / "store"
     for place in places:
         place.mkdir()
@@ -73,7 +73,7 @@ def disk(tmp_path):
 
 
 def live_three_times(tmp_path, by):
-    """Send, be killed; send, end in order; what was acknowledged is there each time."""
+    """Send and be killed, then send and stop, and check what was acknowledged each time."""
     sent = []
 
     def send(broker, count):
@@ -115,7 +115,7 @@ def test_acknowledged_messages_survive_on_odd_file_systems(disk, tmp_path, oddit
 
 
 async def put_in(port, *topics):
-    """A message to each in turn, three times."""
+    """Send a message to each topic in turn, three times."""
     async with BrokerClients(port) as clients:
         client = await clients.connect()
         for number in range(3):
@@ -134,7 +134,7 @@ async def found_of(port, topic, count):
 def test_topics_that_differ_in_capitals_alone_are_two_also_where_names_have_none(
     disk, tmp_path, end
 ):
-    """So few files may be open that each is opened again, by its name, to be read."""
+    """So few files may be open that each is opened again by name."""
     by, topics = fuse("names without case", *disk), ("Orders", "orders")
     for life in range(1, 4):
         with BrokerProcess(tmp_path, by=by, maxOpenFiles="2", **QUICK) as broker:
@@ -157,7 +157,7 @@ def test_file_system_without_locks_is_refused_with_the_reason(disk):
 
 @needs_mounts
 def test_store_in_an_overlay_lower_layer_continues_in_the_upper(tmp_path):
-    """As one that is a part of an image; the layers are on two disks."""
+    """For example a store in an image; the layers are on two disks."""
     store, lower, upper = (tmp_path / name for name in ("store", "lower", "upper"))
     for directory in (lower, upper):
         directory.mkdir()
@@ -194,7 +194,7 @@ A flush that it falls into may report success nevertheless, whoever asks for it:
 
 
 def loop(image, store):
-    """A command that becomes another, for which an image is mounted as its store."""
+    """Return a command that mounts an image as its store, and becomes another command."""
     return mounted(f"mount -o loop,errors=remount-ro {image} {store}")
 
 
@@ -219,7 +219,7 @@ def _loops(tmp_path_factory):
 
 @pytest.fixture
 def image(_loops, tmp_path):
-    """An empty ext4 of 16 MiB."""
+    """Return an empty ext4 image of 16 MiB."""
     path = tmp_path / "image"
     with path.open("wb") as file:
         file.truncate(16 << 20)
@@ -229,13 +229,14 @@ def image(_loops, tmp_path):
 
 
 def until_unmounted(image):
-    """The mounts of a process that has ended go soon, and another must not come before."""
+    """Wait for the unmount after a process ended, before the next mount."""
     while subprocess.run([LOSETUP, "-j", image], capture_output=True, check=True).stdout:
         pass
 
 
 async def sent_while_it_takes(port, prefix, until):
-    """Send until it is refused, and then a little; what was acknowledged, and what was said."""
+    """Send until a send is refused, and a little longer; return what was acknowledged, and the
+    errors."""
     taken, refused = [], []
     async with BrokerClients(port) as clients:
         client = await clients.connect()

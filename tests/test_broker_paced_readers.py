@@ -41,7 +41,7 @@ AT_ONCE = 1 << 17
 
 
 class PacedReader:
-    """A client with a link of its own, in a thread; what it has got is counted."""
+    """A client with a bandwidth limit, in a thread; counts what it has read."""
 
     def __init__(self, port, stops):
         self.codes = Counter()
@@ -58,7 +58,7 @@ class PacedReader:
         self._thread.start()
 
     def close(self):
-        """Wait until the answer that it reads is whole."""
+        """Wait until the current response is complete."""
         self._thread.join(60)
         self._socket.close()
 
@@ -88,7 +88,7 @@ async def _fill(producer):
 
 
 async def _sent_beside(port, readers):
-    """Codes of a producer's sends, one by one, while the readers read; the time that each took."""
+    """Return the codes and the times of a producer's sends while the readers read."""
     codes, took = Counter(), []
     async with BrokerClients(port) as clients:
         producer = await clients.connect()
@@ -103,7 +103,7 @@ async def _sent_beside(port, readers):
 
 
 class Readers:
-    """All of them, from when somebody starts them."""
+    """All readers, from their start on."""
 
     def __init__(self, port, stack):
         self.readers = []

@@ -31,7 +31,7 @@ BEFORE = [f"before {number} " + "x" * 3_000 for number in range(5)]
 
 
 async def sent(broker, count, prefix):
-    """What is acknowledged of so many messages, and what is said of the others."""
+    """Send this number of messages; return the acknowledged ones, and the errors of the others."""
     taken, refused = [], []
     async with BrokerClients(broker.port) as clients:
         client = await clients.connect()
@@ -44,7 +44,7 @@ async def sent(broker, count, prefix):
 
 @pytest.fixture
 def store(tmp_path):
-    """What a broker has left that was stopped."""
+    """Return the store of a stopped broker."""
     with BrokerProcess(tmp_path, **QUICK) as broker:
         assert asyncio.run(sent(broker, len(BEFORE), "before")) == (BEFORE, [])
         broker.stop()
@@ -53,7 +53,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def attributes(tmp_path):
-    """Sets an attribute of files, or takes it away; none is left."""
+    """Set or remove file attributes; all are removed at the end."""
 
     def change(sign, paths):
         for path in paths:
@@ -71,7 +71,8 @@ def attributes(tmp_path):
 
 
 def live_on(tmp_path):
-    """Start, send, and stop; what is acknowledged, and all that is said to clients and logged."""
+    """Start, send, and stop; return what is acknowledged, and everything sent to clients and
+    logged."""
     with BrokerProcess(tmp_path, **QUICK) as broker:
         taken, refused = asyncio.run(sent(broker, 45, "then"))
         broker.stop()
@@ -141,7 +142,7 @@ def test_unreadable_queue_file_is_named_and_not_taken_for_damaged(store):
 
 @pytest.mark.parametrize("blocks", [8, 100])
 def test_file_size_limit_is_reported_and_loses_nothing(store, blocks):
-    """As `ulimit -f` of a shell has it, or LimitFSIZE= of a service."""
+    """As with `ulimit -f` in a shell, or LimitFSIZE= of a service."""
     by = ["sh", "-c", f'ulimit -f {blocks} && exec "$@"', "sh"]
     with BrokerProcess(store.parent, by=by, **QUICK) as broker:
         taken, refused = asyncio.run(sent(broker, 25, "then"))

@@ -26,15 +26,14 @@ LARGE = {
 
 
 def chunk_request(queue_offset=0, **more):
-    """A pull of as much as there may be."""
+    """Return a pull of as much as possible."""
     return pull_request(
         queue_offset, code=RequestCode.PULL_CHUNK, count=1 << 20, bytes_max=8 * MIB, **more
     )
 
 
 async def fill(client, count, size):
-    """Two queues whose messages lie by turns in the log:
-    what is pulled of one has to be gathered."""
+    """Fill two queues whose messages alternate in the log, so that a pull gathers pieces."""
     for start in range(0, count, 200):
         for number in range(start, start + 200):
             for queue_id in (0, 1):
@@ -44,7 +43,7 @@ async def fill(client, count, size):
 
 
 async def never_read(clients, count):
-    """Clients that ask for megabytes and read nothing."""
+    """Start clients that request megabytes, and read nothing."""
     for _ in range(count):
         client = await clients.connect(receive_buffer=4_096)
         await client.agree()

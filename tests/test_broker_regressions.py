@@ -25,7 +25,7 @@ FLUSHES = ["ASYNC_FLUSH", "SYNC_FLUSH"]
 def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(
     tmp_path, flush_disk_type
 ):
-    """10^5 rounds of this, from outside, are `make holds`."""
+    """`make holds` runs 100,000 rounds of this from outside."""
 
     async def story(broker):
         consumer, producer = await broker.connect(), await broker.connect()
@@ -135,7 +135,7 @@ def test_r22_first_commits_of_a_group_at_the_same_moment_are_all_kept(tmp_path):
 
 
 def shrunk():
-    """Settings and a disk with which `clean` gives up all files but the last."""
+    """Return settings and a disk with which `clean` deletes all files but the last."""
     small = {
         "mappedFileSizeCommitLog": 8_192,
         "maxMessageSize": 4_096,

@@ -20,7 +20,7 @@ DURABLE = {"flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s"}
 
 
 def told(broker, story):
-    """What a story comes to that one client tells a running broker."""
+    """Run a scenario as one client of a running broker; return its result."""
 
     async def whole():
         async with BrokerClients(broker.port) as clients:
@@ -30,13 +30,13 @@ def told(broker, story):
 
 
 async def send_later(client):
-    """A message that is to be delivered after a while; where it will be found."""
+    """Send a delayed message; return where it will be found."""
     await client.put("later", properties={"DELAY": "1"})
     return "T", 1
 
 
 async def give_back(client):
-    """A consumer wants a message once more, after a while; where it will be found."""
+    """Send a message back; return where it will be found."""
     (message,) = (await client.pull(0, count=1)).messages
     header = ConsumerSendMsgBackRequestHeader(message.physical_offset, "G", 1)
     codec = HEADERS[RequestCode.CONSUMER_SEND_MSG_BACK].request
@@ -46,16 +46,16 @@ async def give_back(client):
 
 
 def nothing(_):
-    """The kill is all that happened."""
+    """Change nothing after the kill."""
 
 
 def its_queues(root):
-    """All consume queues have to be made again."""
+    """Delete the consume queues."""
     shutil.rmtree(root / "store" / "consumequeue")
 
 
 def its_checkpoint(root):
-    """All has to be made again from the log."""
+    """Delete the checkpoint, so that all queues are rebuilt from the log."""
     (root / "store" / "checkpoint").unlink()
 
 
@@ -80,7 +80,7 @@ def test_delayed_message_survives_a_killed_broker_and_is_delivered(tmp_path, del
 
 
 async def all_from_where_the_group_is(client):
-    """What a consumer gets that has just been started."""
+    """Return what a newly started consumer gets."""
     found, at = [], await client.committed() or 0
     while (answer := await client.pull(at)).code != ResponseCode.PULL_NOT_FOUND:
         found += answer.bodies
@@ -152,7 +152,8 @@ def test_committed_offset_past_a_lost_log_end_skips_no_new_message(tmp_path, cap
 @pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])
 @pytest.mark.parametrize("lost", ["missing", "an older copy"])
 def test_recreated_topic_is_served_with_a_lost_or_old_manifest(tmp_path, end, lost):
-    """The log tells, and it is said once: later starts find all as it should be."""
+    """The log shows the recreation, which is logged once: later starts find everything as it should
+    be."""
     config = tmp_path / "store" / "config"
     new = [f"new {number}" for number in range(15)]
 
@@ -186,7 +187,7 @@ def test_recreated_topic_is_served_with_a_lost_or_old_manifest(tmp_path, end, lo
 
 @pytest.mark.parametrize("checked_bytes", [0, 1 << 28], ids=["a large log", "a small one"])
 def test_power_loss_of_a_page_of_a_recreated_queue_hides_nothing(tmp_path, checked_bytes):
-    """Later pages were written back: what lies before them is no sign of what had expired."""
+    """Later pages were written back: missing messages before them have not expired."""
     new = [f"new {number}" for number in range(500)]
 
     async def make_again(client):
@@ -216,7 +217,8 @@ async def all_that_is_there(client):
 
 
 def test_send_back_never_returns_a_different_message_of_an_older_copy(tmp_path):
-    """It has the same place in the log; its consumer hears that its own is gone, and sends that."""
+    """The message has the same log position; its consumer learns that its own is gone, and sends
+    it."""
     store, copy = tmp_path / "store", tmp_path / "copy"
     known = {}
 

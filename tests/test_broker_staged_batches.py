@@ -37,7 +37,7 @@ def request(code, header, body, opaque):
 
 
 async def stage(client, batch_id):
-    """Rows for all queues; the commit of them."""
+    """Stage rows for all queues; return their commit request."""
     crc = 0
     for number, (topic, queue_id) in enumerate(QUEUES):
         _, _, body = sized([f"{batch_id} {row}" for row in range(ROWS)], topic, queue_id)
@@ -54,7 +54,7 @@ async def stage(client, batch_id):
 
 
 async def seen(client, topic, queue_id):
-    """All bodies of a queue, as a consumer that knows no batches pulls them."""
+    """Return all bodies of a queue, as a plain consumer pulls them."""
     found, offset = [], 0
     while True:
         answer = await client.pull(offset, topic, queue_id)
@@ -94,7 +94,7 @@ def test_pulls_that_wait_get_rows_of_all_topics_when_the_batch_is_committed(tmp_
 
 @pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])
 def test_broker_with_a_damaged_batch_journal_does_not_roll_back_the_batch(tmp_path, end):
-    """A bit of what says so has changed; what the broker says helps."""
+    """A bit of the batch's entry is flipped; the advice in the error helps."""
     journal = tmp_path / "store" / "config" / "stagedBatches.journal"
     settings = {**SMALL, "storePathRootDir": tmp_path / "store", "flushDiskType": "SYNC_FLUSH"}
 
@@ -124,10 +124,8 @@ def test_broker_with_a_damaged_batch_journal_does_not_roll_back_the_batch(tmp_pa
 
 
 async def stop_amid_a_commit(root, disk, wait, *, is_gone):
-    """Stage and commit a batch, and stop when ``wait`` is over; what the stop says is unsaved.
-
-    The disk goes on a little later; the client may be gone by then.
-    """
+    """Stage and commit a batch, and stop after ``wait``; return what the stop reports as unsaved.
+    The disk continues a little later; the client may be gone by then."""
     async with started(small_broker(root, flushDiskType="SYNC_FLUSH"), disk) as broker:
         client = await broker.connect()
         await client.agree(Extension.STAGED_BATCHES)
@@ -197,7 +195,7 @@ def test_stop_waits_for_a_slow_disk_to_finish_a_batch_commit(tmp_path, caplog, d
 
 
 class FullBehindTheCopy(FaultyDisk):
-    """Full when it is to take how a batch ends."""
+    """A disk that is full when the end of a batch is to be recorded."""
 
     is_full = False
 

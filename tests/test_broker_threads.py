@@ -54,7 +54,7 @@ def births(monkeypatch):
 
 
 def lost(workers):
-    """Look after threads until a job of one that was never born has failed."""
+    """Check the threads until a job of one that never started has failed."""
 
     def look(future):
         while not future.done():
@@ -137,7 +137,7 @@ def test_thread_that_dies_at_start_hangs_nobody_and_is_replaced(births):
 
 
 def test_thread_that_starts_too_late_runs_nothing(births):
-    """Else two threads would run jobs that must not meet."""
+    """Otherwise two threads would run jobs that exclude each other."""
     workers = DaemonThreadPool("W")
     births.fail("W", "late", times=1)
     assert isinstance(lost(workers)(workers.submit(list)), MemoryError)
@@ -191,7 +191,7 @@ workers.shutdown()
 
 
 def test_process_does_not_end_before_its_pool_threads_have_begun():
-    """Python would crash if one began after it had freed their state."""
+    """Python would crash if a thread started after its state was freed."""
     ended = subprocess.run(
         [sys.executable, "-c", LATE_THREAD], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -276,7 +276,7 @@ _TABLE = pa.table({"topic": ["T0"] * 3_000, "body": [b"y" * 500] * 3_000})
 
 
 class Process:
-    """A broker process in which births of threads fail."""
+    """A broker process in which thread starts fail."""
 
     def __init__(self, root, prefix, kind, times, **more):
         self._log = root / "log"
@@ -320,7 +320,7 @@ def none_left():
 
 
 def again(action):
-    """Do something until a broker takes it, which a shortage may refuse for a while."""
+    """Repeat a request until the broker accepts it, which a shortage may delay."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
@@ -331,7 +331,7 @@ def again(action):
 
 
 def use(address, number):
-    """Send, read, look a key up, delete a topic and write a table, as clients do."""
+    """Send, read, look up a key, delete a topic and write a table, as clients do."""
     with Admin(address) as admin:
         for each in range(20):
             with suppress(RocketPollError):  # it may be there
@@ -348,7 +348,8 @@ def use(address, number):
 
 
 def tried(root, name, kind, times):
-    """A broker whose births fail is used, stopped, and started again: its process, and its code."""
+    """Use a broker whose thread starts fail, stop it, and start it again; return its process and
+    exit code."""
     broker = Process(root, name, kind, times)
     if broker.line:
         with suppress(RocketPollError):
@@ -383,8 +384,7 @@ def topics(address):
 
 def test_table_of_threads_lists_all_threads_of_a_broker(tmp_path):
     """Only the last checkpoint flushes the queues: periodic ones would leave it, on a slow machine,
-    too few files for threads that flush.
-    """
+    too few files for threads that flush."""
     for _ in range(2):
         broker = Process(tmp_path, "-", "refused", 0, checkpointIntervalMills=3_600_000)
         use(broker.address, 0)

@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 
 async def settled(broker):
-    """Wait until the broker has dealt with all that is due now."""
+    """Wait until the broker has done what is due now."""
     client = await broker.connect()
     for _ in range(3):
         await client.ask(0)

@@ -118,7 +118,7 @@ def line_of(broker, part, seconds=20):
 
 
 class Sender(threading.Thread):
-    """Sends one message after the other over one connection, which must not end."""
+    """Sends one message after another over one connection, which must not end."""
 
     def __init__(self, port, context):
         super().__init__(name="Sender")
@@ -295,7 +295,7 @@ class OpensslClient:
             self._process.stdin.flush()
 
     def wait(self):
-        """Wait for its end, without an end of its input."""
+        """Wait for its end, without closing its input."""
         self.output += self._process.stdout.read()
         return self._process.wait(20)
 
@@ -369,7 +369,7 @@ def test_client_that_keeps_changing_keys_is_closed(tmp_path, monkeypatch, openss
 
 
 def tell_with_lines(story, root, lines, **settings):
-    """Run a story, and collect what connections log."""
+    """Run a scenario, and collect what connections log."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())
     logger = logging.getLogger("rocketpoll.broker.server")
@@ -382,7 +382,7 @@ def tell_with_lines(story, root, lines, **settings):
 
 @pytest.mark.deep
 def test_memory_of_clients_that_do_not_read_is_bounded(tmp_path):
-    """Their answers wait unencrypted, as slices of the log: 360 MiB are asked for here."""
+    """Their responses wait unencrypted, as slices of the log: 360 MiB are requested here."""
     settings = {
         **BROKER_TLS,
         "maxMessageSize": str(4 << 20),

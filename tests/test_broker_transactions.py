@@ -30,7 +30,7 @@ HALF = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "0A0B", "TAGS": "blue", "
 
 
 class Clock(ManualClock):
-    """A time of day that begins at the birth of the messages."""
+    """A time of day that begins when the messages are created."""
 
     def __init__(self):
         super().__init__()
@@ -177,7 +177,7 @@ def test_repeated_commit_delivers_nothing_and_ends_the_copy_that_a_check_has_sto
 @pytest.mark.parametrize("end", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("which", range(3))
 def test_ended_half_message_with_copies_is_not_checked_again_after_a_crash(tmp_path, which, end):
-    """The saved progress is older than the copies, of which only one has an op message."""
+    """The saved progress is older than the copies, only one of which has an op message."""
     clock, crashed = Clock(), tmp_path / "crashed"
 
     async def first(broker):
@@ -240,7 +240,7 @@ SLOW = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 5_000}
 
 
 async def is_settled(broker, clock, client):
-    """Let rounds of checks pass; return whether nobody was asked, and the message came once."""
+    """Let rounds of checks pass; return whether no check was sent, and the message arrived once."""
     for _ in range(3):
         pass_time(broker, clock, 31)
         await join(client)

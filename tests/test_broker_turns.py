@@ -49,7 +49,7 @@ QUEUES = 200
 
 
 def slow_down(monkeypatch, owner, *names, seconds=STEP_SECONDS):
-    """From now on each call takes the loop's thread a while, by the loop's clock."""
+    """From now on each call takes the loop's thread some time, by the loop's clock."""
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     for name in names:
         monkeypatch.setattr(owner, name, _slowed(getattr(owner, name), loop, thread, seconds))
@@ -65,7 +65,7 @@ def _slowed(call, loop, thread, seconds):
 
 
 def counted(monkeypatch, owner, name):
-    """A list of one number, of the calls from now on."""
+    """Return a list with the number of calls from now on."""
     calls, call = [0], getattr(owner, name)
 
     def counting(*arguments, **more):
@@ -77,7 +77,7 @@ def counted(monkeypatch, owner, name):
 
 
 async def most_of_a_turn(number, condition):
-    """What the number in a list has grown by in one turn, at most, until something is so."""
+    """Return the largest increase of the number in one turn, until a condition holds."""
     most = 0
     while not condition():
         before = number[0]
@@ -87,7 +87,7 @@ async def most_of_a_turn(number, condition):
 
 
 async def longest_turn(work):
-    """By the loop's clock, while something is waited for; and what comes of that."""
+    """Return the longest turn by the loop's clock during some work, and the work's result."""
     loop, turns = asyncio.get_running_loop(), []
 
     async def beat():
@@ -103,7 +103,7 @@ async def longest_turn(work):
 
 
 def ask(code, body=None, **fields):
-    """A request by the names of its ext fields."""
+    """Return a request with these ext fields."""
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in fields.items()

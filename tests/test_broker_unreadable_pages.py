@@ -90,10 +90,8 @@ int mincore(void *address, size_t length, unsigned char *found) {
 
 
 class BadPage:
-    """What the disk of processes that are started now does not give; at first, all is given.
-
-    A file that is deleted, and made again under its name, lies elsewhere on the disk.
-    """
+    """A page that processes started from now on cannot read; initially all pages are readable. A
+    file that is deleted and created again under its name has other pages."""
 
     def __init__(self, root, told):
         self._root = root
@@ -119,7 +117,7 @@ def bad_page(tmp_path, monkeypatch):
 
 
 class Broker:
-    """A process in a directory, and what its clients find."""
+    """A broker process in a directory, and what its clients find."""
 
     def __init__(self, process):
         self.process = process
@@ -135,15 +133,15 @@ class Broker:
         self.tell(_put, bodies)
 
     def found(self):
-        """What a consumer finds that goes on where it is sent to."""
+        """Return what a consumer finds that follows all responses."""
         return self.tell(_pull_all)
 
     def answers(self):
-        """How a pull of each offset is answered."""
+        """Return the response to a pull of each offset."""
         return self.tell(_each_pulled)
 
     def key_found(self, key):
-        """The bodies of the messages with a key."""
+        """Return the bodies of the messages with a key."""
         return self.tell(_with_key, key)
 
 
@@ -175,8 +173,7 @@ async def _with_key(client, key):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """What a broker has left that was stopped, and one that was killed, each with all that
-    was sent."""
+    """Return the stores of a stopped and of a killed broker, with the messages that were sent."""
     roots = {}
     for end in ("stop", "kill"):
         roots[end] = tmp_path_factory.mktemp(end)
@@ -188,13 +185,14 @@ def stores(tmp_path_factory):
 
 @pytest.fixture(params=["stop", "kill"])
 def filled(stores, tmp_path, request):
-    """The root of a copy of one of them."""
+    """Return a copy of one of these stores."""
     shutil.copytree(stores[request.param] / "store", tmp_path / "store")
     return tmp_path
 
 
 def life(root, story, **settings):
-    """What a story finds in a broker that starts there and is stopped; and the lines it logs."""
+    """Run a scenario on a broker that starts there and is stopped; return its result and the log
+    lines."""
     with BrokerProcess(root, **SIZES, **settings) as process:
         found = story(Broker(process))
         assert process.stop() == 0

@@ -71,7 +71,7 @@ SECONDS_MIN = 0.001
 
 
 def seconds(read, given):
-    """The CPU time of a reader; that it refuses an input is an answer as well."""
+    """Return the CPU time of a reader; a refusal of the input is a result as well."""
     begin = time.thread_time()
     with contextlib.suppress(RocketPollError, ValueError):
         read(given)
@@ -79,7 +79,7 @@ def seconds(read, given):
 
 
 def growth(make, size, read):
-    """How many times as long an input takes that is larger by `GROWTH`."""
+    """Return how many times as long an input takes that is larger by `GROWTH`."""
     small_input, large_input = make(size), make(GROWTH * size)
     small = large = float("inf")
     seconds(read, small_input)  # brings modules and fills caches

@@ -151,8 +151,7 @@ def test_request_waiting_for_a_file_is_answered_before_stop_closes_it(tmp_path):
 
 
 async def _answers(client):
-    """The successes among all that is still said before the end;
-    a slow disk may make the broker busy."""
+    """Return the successes among all remaining responses; a slow disk may make the broker busy."""
     said = []
     while True:
         try:
@@ -294,7 +293,7 @@ VALUES_IN_USE = {
 
 
 def _other_value(value):
-    """Another value of the same type."""
+    """Return another value of the same type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, Enum):
@@ -304,7 +303,7 @@ def _other_value(value):
 
 
 def _with_other_values(config):
-    """A configuration of which every reloadable setting has another value."""
+    """Return a configuration in which every reloadable setting has another value."""
     for key in RELOADABLE:
         section, name = KEYS[key].section, KEYS[key].name
         of = getattr(config, section) if section else config
@@ -333,7 +332,7 @@ def test_reload_reaches_the_part_that_uses_a_setting(tmp_path):
 
 
 def test_reload_gives_the_broker_config_a_new_version(tmp_path):
-    """So that operators' tools, which compare versions, read it again."""
+    """Operators' tools compare versions, and then read the configuration again."""
 
     async def story(broker):
         client = await broker.connect()

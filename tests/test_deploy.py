@@ -39,7 +39,7 @@ DASHBOARD = json.loads((DEPLOY / "grafana" / "rocketpoll.json").read_text(encodi
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory):
-    """The text of a broker's metrics."""
+    """Return the text of a broker's metrics."""
     texts = []
 
     async def story(broker):
@@ -52,7 +52,7 @@ def scraped(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shown(scraped):
-    """The names of all that a broker shows."""
+    """Return the names of all metrics of a broker."""
     names = set()
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", scraped, re.MULTILINE):
         ends = ("_bucket", "_count", "_sum") if kind == "histogram" else ("",)
@@ -72,7 +72,7 @@ def expressions():
 
 
 def alerts():
-    """The text of each rule by its name."""
+    """Return the text of each rule by its name."""
     _, *rules = RULES.read_text(encoding="utf-8").split("- alert: ")
     return {name.strip(): body for name, _, body in (each.partition("\n") for each in rules)}
 
@@ -151,7 +151,7 @@ def test_systemd_unit_does_not_restart_a_broker_with_wrong_settings(tmp_path):
 
 
 def checked(*command, said=None):
-    """What a tool of others finds wrong; nothing, or the test fails."""
+    """Run another project's checker; any complaint fails the test."""
     done = subprocess.run(command, check=False, capture_output=True, text=True, input=said)
     assert done.returncode == 0, done.stdout[-600:] + done.stderr[-600:]
 
@@ -163,7 +163,7 @@ def test_systemd_finds_the_unit_safe():
 
 
 def test_unit_and_compose_file_bound_memory():
-    """The unit asks the kernel to kill others first, so its own memory has to end somewhere."""
+    """The unit tells the kernel to kill other processes first, so its own memory needs a limit."""
     unit = UNIT.read_text(encoding="utf-8")
     assert "OOMScoreAdjust=-500" in unit
     assert re.search(r"^MemoryMax=2G$", unit, re.MULTILINE)
@@ -188,7 +188,7 @@ def test_prometheus_takes_rules_and_configuration_and_a_scrape(scraped):
 @pytest.mark.deep
 @pytest.mark.skipif(not shutil.which("prometheus"), reason="Debian's package of it is not here")
 def test_prometheus_scrapes_the_broker_and_every_rule_has_its_metrics(tmp_path):
-    """As deploy/compose.yaml runs it, on this machine and more often."""
+    """As in deploy/compose.yaml, on this machine and with shorter intervals."""
     port, of_metrics = free_port(), free_port()
     with EmbeddedBroker(metricsPort=of_metrics) as broker:
         broker.send("orders", "a")
@@ -221,7 +221,7 @@ def test_prometheus_scrapes_the_broker_and_every_rule_has_its_metrics(tmp_path):
 
 @contextmanager
 def prometheus(directory, port):
-    """A Prometheus on this machine alone; what asks it by its API."""
+    """Run a local Prometheus; return a function that queries its API."""
     command = [
         "prometheus", f"--config.file={directory / 'prometheus.yml'}",
         f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
@@ -264,7 +264,7 @@ def test_dockerfile_passes_hadolint(name):
 
 @pytest.fixture(scope="module")
 def kubernetes():
-    """The pod of the StatefulSet, its only container, and the service."""
+    """Return the pod of the StatefulSet, its only container, and the service."""
     text = (DEPLOY / "kubernetes" / "rocketpoll.yaml").read_text(encoding="utf-8")
     service, stateful_set = yaml.safe_load_all(text)
     pod = stateful_set["spec"]["template"]
@@ -305,7 +305,7 @@ def secret(directory, **files):
 
 
 def test_stateful_set_starts_a_broker_that_its_probes_find_ready(kubernetes, tmp_path):
-    """As its container does, with other ports and with the mounts in a directory."""
+    """Started as its container does, with other ports and with the mounts in a directory."""
     _, _, container, _ = kubernetes
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
     own = {path: str(tmp_path / name) for name, path in mounts.items()}

@@ -27,7 +27,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def states(tmp_path):
-    """Some of what a recording may leave, as file names and their content."""
+    """Return some states that a recording may leave, as file names and contents."""
 
     def draw(disk, point=None):
         into = tmp_path / "states"
@@ -208,7 +208,7 @@ def test_power_loss_states_keep_flushed_data_and_may_lose_the_rest(root, states)
 
 
 class SlowDisk(FaultyDisk):
-    """A disk on which operations of one kind do not end before they may."""
+    """A disk on which operations of one kind block until released."""
 
     slow_kind = None
 
@@ -231,7 +231,7 @@ def slow(root):
 
 @pytest.fixture
 def during(slow):
-    """Do something while something else of a kind is under way."""
+    """Run a function while an operation of a kind is in progress."""
 
     def do(kind, operation, meanwhile):
         slow.slow_kind = kind

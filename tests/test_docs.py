@@ -71,14 +71,14 @@ def name_of(path: Path) -> str:
 
 
 def python_of(document):
-    """The blocks of Python on a page."""
+    """Return the Python blocks of a page."""
     return re.findall(
         r"```python\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), re.DOTALL
     )
 
 
 def run_at(broker, block, **names):
-    """Run a block of a page with this broker in the place of the one that it speaks of."""
+    """Run a block of a page with this broker's address in place of its own."""
     exec(compile(block.replace("localhost:9876", broker.address), "page", "exec"), names)  # noqa: S102  # our own text
 
 
@@ -104,8 +104,8 @@ def test_links_lead_somewhere():
 
 
 def missing_paths(document, text):
-    """Return the paths in backticks that are nowhere: a whole path is from the top, and others are
-    below the folder that the page names, or beside a README that is not the top's."""
+    """Return the paths in backticks that do not exist: a whole path is relative to the top, others
+    to the folder that the page names, or to the directory of a README."""
     folders = [ROOT, *(ROOT / folder for folder in re.findall(r"\bare below `([\w/]+/)`", text))]
     if document.name == "README.md":
         folders.append(document.parent)
@@ -200,7 +200,8 @@ def test_name_that_is_not_in_the_file_beside_it_is_found(text, elsewhere):
 
 
 def test_paths_of_all_kinds_in_contributing_exist():
-    """Also those of bugs, settings, dashboards and folders, which other pages have of stores."""
+    """This includes paths of bugs, settings, dashboards and folders, which other pages have of
+    stores."""
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
     paths = [
         code
@@ -263,7 +264,7 @@ def test_make_targets_on_pages_exist():
 
 
 def test_campaigns_that_make_lengthens_are_run_by_it_though_they_are_wide():
-    """A target that gives a number of rounds to a test that it leaves out would pass in silence."""
+    """A target that gives a number of rounds to a test that it deselects would silently pass."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     [recipe] = re.findall(r"^restarts: \$.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     assert "ROCKETPOLL_AGGREGATE_RESTARTS=$(ROUNDS)" in recipe
@@ -310,7 +311,7 @@ def test_programs_and_tests_of_testing_pages_run(tmp_path, page):
 
 
 def imports_of(text):
-    """The modules and names that a program imports, as (module, name or None)."""
+    """Return the modules and names that a program imports, as (module, name or None)."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from ((each.name, None) for each in node.names)
@@ -319,7 +320,7 @@ def imports_of(text):
 
 
 def programs():
-    """Each program of pages, notebooks and examples, by where it is."""
+    """Return each program of pages, notebooks and examples, by its place."""
     for document in DOCUMENTS:
         name = name_of(document)
         for block in re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL):
@@ -349,7 +350,7 @@ _OF_INTERNALS = {
 
 
 def test_everything_that_pages_import_of_ours_is_public():
-    """It is in `rocketpoll` or one of its public modules, under that name."""
+    """Public means in `rocketpoll` or one of its public modules, under that name."""
     wrong, seen = set(), 0
     for where, text in programs():
         try:
@@ -371,7 +372,7 @@ def test_everything_that_pages_import_of_ours_is_public():
 
 
 def test_python_blocks_of_the_spark_page_compile():
-    """Its parts are of a program that goes on; what they import is there."""
+    """Its blocks continue each other, so each may use earlier imports."""
     blocks = python_of("docs/spark.md")
     assert len(blocks) == 8
     for block in blocks:
@@ -472,7 +473,7 @@ def test_typed_bodies_page_spark_program_writes_and_reads_rows(tmp_path):
     ],
 )
 def test_programs_of_a_spark_page_run_in_sequence(tmp_path, page, said):
-    """As one program, in which each block prints what its page says of it."""
+    """The blocks form one program, and each prints what its page says."""
     elsewhere = re.compile(r"/etc/|profile=")  # of TLS and of users: files of a cluster
     blocks = [each for each in python_of(f"docs/{page}.md") if not elsewhere.search(each)]
     program = "\nprint('====')\n".join(blocks)
@@ -545,11 +546,11 @@ def test_asyncio_page_lists_all_methods():
 
 
 def printed_by_consumers(broker, block):
-    """What the first program of the consumers page prints, without the bodies, in order."""
+    """Return what the first program of the consumers page prints, without bodies, in order."""
     printed, lines = queue.SimpleQueue(), []
 
     def enter(_):
-        """Enter is pressed once both consumers have had what they want."""
+        """Press Enter once both consumers have received what they need."""
         while len(lines) < 3:
             lines.append(printed.get(timeout=PATIENCE_SECONDS)[:2])
 
@@ -559,7 +560,7 @@ def printed_by_consumers(broker, block):
 
 
 def test_pages_that_are_tried_one_after_the_other_print_what_they_say(capsys):
-    """A reader runs them at one broker, and begins with the README."""
+    """A reader runs them against one broker, beginning with the README."""
 
     def printed(document, sign=""):
         [block] = [each for each in python_of(document) if sign in each]
@@ -682,7 +683,7 @@ def test_limits_on_the_wire_page_equal_the_code():
 
 
 def test_pages_install_no_package_that_is_on_no_index():
-    """Until there is a release, an index has no rocketpoll, or one of somebody else."""
+    """Until there is a release, an index has no rocketpoll, or another project's."""
     metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     if not re.search(r'^repository = ""$', metadata, re.MULTILINE):
         return
@@ -698,7 +699,7 @@ def test_pages_install_no_package_that_is_on_no_index():
 
 
 def test_prose_is_wrapped_at_100_columns():
-    """Tables, headings, drawings and commands are as wide as they need."""
+    """Tables, headings, drawings and commands may be wider."""
     long = []
     for document in DOCUMENTS:
         text = _BLOCK.sub("", document.read_text(encoding="utf-8"))
@@ -711,7 +712,7 @@ def test_prose_is_wrapped_at_100_columns():
 
 
 def test_pages_keep_to_the_words_that_their_readers_use():
-    """*Behind* is for lag and places, not for time; the others have plainer words."""
+    """*Behind* is for lag and positions, not for time; for the others there are plainer words."""
     found = []
     for document in DOCUMENTS:
         name = name_of(document)

@@ -25,12 +25,12 @@ def flush(file):
 
 
 def found(file):
-    """All that a power loss may leave, without torn pages."""
+    """Return everything that a power loss may leave, without torn pages."""
     return {image.content for image in every_state(file.draw)}
 
 
 def drawn(file, count=300, odds=0.5, seed=1):
-    """Some of what a power loss may leave, with torn pages."""
+    """Return random contents that a power loss may leave, with torn pages."""
     dice = random.Random(seed)
     return {file.draw(Choices(dice, odds)).content for _ in range(count)}
 
@@ -55,7 +55,7 @@ steps = st.lists(st.tuples(kinds, st.integers(0, 2)), max_size=25)
 
 @given(steps)
 def test_page_versions_match_a_full_history(steps):
-    """Against a history that forgets nothing: the versions of each page, and when flushes came."""
+    """The full history has the versions of each page, and the times of flushes."""
     file, under_way, failed = durable(3 * PAGE), [], []
     history = {page: [(-1, 0)] for page in range(3)}
     first = dict.fromkeys(range(3), 0)  # of the versions that may be found

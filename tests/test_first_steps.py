@@ -44,7 +44,7 @@ def blocks(title, language):
 
 
 def walked(title, pasted):
-    """The walk of a section: commands are typed, programs copied, and each is read."""
+    """Return the walk of a section: commands are typed, programs copied, and each is read."""
     steps = Walk()
     for line in commands(PAGE, title):
         steps.type(line)

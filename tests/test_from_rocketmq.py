@@ -24,7 +24,7 @@ LINK = re.compile(r"\[`([\w.]+)`\]\(\.\./([\w./]+\.py)\)")
 
 
 class Row(NamedTuple):
-    """What a line of the page says of something of RocketMQ's."""
+    """A row of the page: what it says of one thing of RocketMQ's."""
 
     rocketmqs: tuple[str, ...]
     here: str
@@ -49,7 +49,7 @@ THERE = [row for row in ROWS if row.verdict != "absent"]
 
 
 def linked(cell):
-    """The name and the path of a cell that is a link and nothing else."""
+    """Return the name and the path in a cell that is only a link."""
     link = LINK.fullmatch(cell)
     assert link, cell
     return link[1], ROOT / link[2]
@@ -64,7 +64,8 @@ def module_at(path):
 
 @cache
 def fields_of(owner):
-    """The fields of a class, declared or given to `self` in a method, those of its bases too."""
+    """Return the fields of a class, declared or assigned to `self`, including those
+    of its bases."""
     fields = set()
     for each in owner.__mro__:
         if not each.__module__.startswith(("rmq_spark.", "rocketpoll.")):
@@ -97,7 +98,7 @@ def names_of_tests(path):
 
 
 def faults_of(row):
-    """What does not hold of the links of a row."""
+    """Return the faults in a row's links."""
     name, path = linked(row.here)
     test, shown_in = linked(row.shown_by)
     if not path.is_file() or not is_in(module_at(path), name):

@@ -23,7 +23,7 @@ from rocketpoll.broker.store.maintenance import checkpointer
 
 
 def saved(root, name, table):
-    """What is in a file; for a moment between the two renames of a save there is none."""
+    """Return a file's content; between the two renames of a save there is none."""
     try:
         return json.loads((root / "config" / name).read_text()).get(table, {})
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def test_configurations_are_saved_within_a_second_and_offsets_at_their_interval(
 
 
 def test_consumer_offsets_are_saved_after_their_messages_are_flushed(tmp_path):
-    """With ASYNC_FLUSH, a power loss that leaves an offset leaves the messages before it."""
+    """With ASYNC_FLUSH, a power loss that leaves an offset also leaves the messages before it."""
 
     async def story(broker):
         client = await broker.connect()
@@ -85,7 +85,7 @@ def test_checkpoints_and_cleaning_run_at_their_intervals(tmp_path):
 
 
 def test_slow_hold_sweep_is_logged(tmp_path, caplog):
-    """The clock stands still but for the sweep: three queues take 60 ms, then 120."""
+    """Only the sweep moves the clock: three queues take 60 ms, then 120."""
 
     async def story(broker):
         broker.make_topic("T")
@@ -116,7 +116,7 @@ def test_slow_hold_sweep_is_logged(tmp_path, caplog):
 
 
 class _Told:
-    """A store that says what it was asked to do."""
+    """A store that records its calls."""
 
     def __init__(self, store, done):
         self._store, self._on_done = store, done
@@ -339,7 +339,7 @@ def test_hanging_checkpoint_does_not_block_offsets_cleaning_or_deletion(tmp_path
 
 
 def test_checkpoint_comes_early_when_many_files_are_unflushed(tmp_path):
-    """Else a write to yet another queue would have to wait for a flush, and with it everybody."""
+    """Otherwise a write to another queue would wait for a flush, and block everybody."""
 
     async def story(broker):
         client = await broker.connect()
@@ -355,7 +355,7 @@ def test_checkpoint_comes_early_when_many_files_are_unflushed(tmp_path):
 
 
 def test_broker_stop_does_not_wait_for_a_hanging_checkpoint(tmp_path, monkeypatch):
-    """Nothing is lost: the next start is one as after a crash."""
+    """Nothing is lost: the next start is one after a crash."""
     monkeypatch.setattr(housekeeping, "_STORE_JOBS_STOP_SECONDS", 0.05)
     monkeypatch.setattr(checkpointer, "_LAST_CHECKPOINT_SECONDS", 0.05)
     disk = FaultyDisk(slow="consumequeue")
@@ -447,7 +447,7 @@ def test_offsets_unsaved_on_a_slow_disk_are_saved_later_and_logged_once(
 
 
 def test_recovery_after_a_crash_is_checkpointed_soon(tmp_path):
-    """Else a broker that dies again and again would have more to redo each time."""
+    """Otherwise a broker that crashes repeatedly would have more to redo each time."""
     store = open_store(tmp_path / "killed", mapped_file_size_commit_log=1 << 20)
     store.put_message(message("a"))
     crash(store)
@@ -481,7 +481,7 @@ def test_stopped_broker_starts_no_recovery_checkpoint(tmp_path, caplog):
 
 
 def test_housekeeping_without_threads_is_logged_once_and_retried(tmp_path, monkeypatch, caplog):
-    """A system that starts no more threads, or has no memory to remember what is to be done."""
+    """The system starts no more threads, or has no memory to queue the job."""
 
     async def story(broker):
         housekeeping = broker.controller.housekeeping

@@ -55,14 +55,14 @@ def block_of(page, language="python"):
 
 
 def run(block, address="localhost:9876", **names):
-    """Run a page's program at this address."""
+    """Run a page's program against this address."""
     text = block.replace("localhost:9876", address)
     exec(compile(text, "page", "exec"), names)  # noqa: S102  # our own text
 
 
 @pytest.fixture
 def broker():
-    """A broker with an order that billing has behind it, and one that it has not."""
+    """Run a broker with one order that billing has consumed, and one that it has not."""
     with EmbeddedBroker() as started:
         started.create_topic("orders", queues=1)
         started.send("orders", ORDER, tags="created", keys="order-1")
@@ -74,7 +74,7 @@ def broker():
 
 
 def fail_an_order(broker):
-    """Have a listener fail until the order is a dead letter, which is at once."""
+    """Let a listener fail until the order is a dead letter."""
 
     def listen(messages, context):
         raise RuntimeError("no bill today")
@@ -210,7 +210,7 @@ def test_how_to_move_to_rocketmq_commands_verify_the_store(tmp_path):
 @pytest.mark.deep
 @pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
 def test_how_to_page_spark_programs_answer_their_questions(broker, tmp_path):
-    """One behind the other, in one Spark."""
+    """All programs run in one Spark, one after the other."""
     capture_customers(broker)
     program = "\nprint('====')\n".join(map(block_of, ON_SPARK))
     program = program.replace("localhost:9876", broker.address)
@@ -250,7 +250,7 @@ def test_how_to_page_pipeline_test_passes(tmp_path):
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="the page needs the openssl command")
 def test_commands_for_a_company_set_up_tls_and_acls_as_written(tmp_path):
-    """Its shell runs them word for word but for the port; then three users try what they may."""
+    """A shell runs them word for word but for the port; then three users try their rights."""
     program = tmp_path / "bin" / "rocketpoll"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rocketpoll "$@"\n', encoding="utf-8")

@@ -23,7 +23,7 @@ DELAYED = {"DELAY": "1"}
 
 @pytest.fixture
 def older_table(tmp_path):
-    """Puts the table of topics as it was first in the place of what has been saved since."""
+    """Return a function that replaces the table of topics by its first version."""
     path = tmp_path / "config" / "topics.json"
     copy = tmp_path / "older.json"
 
@@ -38,7 +38,7 @@ def older_table(tmp_path):
 
 
 def made_again(topic):
-    """What the log says of a topic that has come back, and what to do if it should not have."""
+    """Return the log line of a restored topic."""
     return (
         f"topic {topic} was missing, and is restored with its messages. If you deleted it, "
         "delete it again"

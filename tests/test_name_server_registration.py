@@ -41,7 +41,7 @@ SELF = RegisteredBroker(
 
 
 class NameServer:
-    """Answers as a name server does, and keeps what it was asked."""
+    """Answers as a name server, and records its requests."""
 
     def __init__(self, masters=(), code=ResponseCode.SUCCESS):
         self.masters = dict(masters)
@@ -77,7 +77,7 @@ class Timer(NamedTuple):
 
 
 class Clock:
-    """A loop whose time moves when a test says so; jobs run at once, or when they are released."""
+    """A loop whose time tests move; jobs run at once, or when released."""
 
     def __init__(self):
         self.now = 100.0
@@ -133,7 +133,7 @@ def clock():
 
 @pytest.fixture
 def made(clock):
-    """Make a registration at servers; its topics are those of the list ``saved`` in turn."""
+    """Return a registration at servers; ``saved`` has the lists of its topics in turn."""
     connections = []
 
     def make(*servers, saved=None, broker=SELF):
@@ -148,7 +148,7 @@ def made(clock):
 
 
 def registrations(server):
-    """Headers and bodies of all REGISTER_BROKER requests."""
+    """Return headers and bodies of all REGISTER_BROKER requests."""
     codec = exchange_of(RequestCode.REGISTER_BROKER).request
     return [
         (codec.decode(each.ext_fields), bytes(each.body))

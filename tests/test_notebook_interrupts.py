@@ -73,14 +73,14 @@ END = "broker.stop()"
 
 
 class Kernel:
-    """A Jupyter kernel, cell by cell."""
+    """A Jupyter kernel that runs single cells."""
 
     def __init__(self, kernel, client):
         self._kernel = kernel
         self._client = client
 
     def run(self, source, *, interrupted_at=None):
-        """Run a cell; return what it has printed, and the name of the error that ended it."""
+        """Run a cell; return its output, and the name of the error that ended it."""
         asked, printed, error = self._client.execute(source), "", None
         while True:
             try:

@@ -24,18 +24,18 @@ def kept(path):
 
 
 def code_of(notebook):
-    """The cells that are code."""
+    """Return the code cells."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def texts_of(output):
-    """All texts that an output shows, pictures left out."""
+    """Return all texts of an output, without pictures."""
     data = output.get("data", {})
     return [output.get("text", ""), *(data[kind] for kind in data if kind.startswith("text/"))]
 
 
 def shapes_of(notebook):
-    """The kinds of what each cell shows; in how many pieces it is printed is left to chance."""
+    """Return the kinds of each cell's outputs; the number of printed pieces is random."""
     return [
         sorted({(each.output_type, *sorted(each.get("data", {}))) for each in cell.outputs})
         for cell in code_of(notebook)

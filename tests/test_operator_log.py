@@ -16,7 +16,7 @@ from rocketpoll.broker.process.operator_log import format_host
 
 
 def until_said(broker, *texts, seconds=20):
-    """The log, once these texts are in it."""
+    """Return the log once it contains these texts."""
     deadline = time.monotonic() + seconds
     while True:
         said = "\n".join(broker.said())
@@ -98,7 +98,7 @@ def test_settings_are_read_again_at_a_hangup_and_what_cannot_change_is_named(tmp
 
 
 def test_reload_from_a_pipe_is_refused(tmp_path):
-    """A pipe would be empty by now, or hold up the broker until somebody writes into it."""
+    """A pipe would be empty by now, or block the broker until a writer comes."""
     pipe = tmp_path / "settings"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=("fileReservedTime=999\n",))

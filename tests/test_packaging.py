@@ -72,7 +72,7 @@ def run(*command, cwd):
 
 
 def pip(python, *arguments):
-    """Have the pip of these tests install into another Python, without a package index."""
+    """Return a function that installs into another Python with this one's pip, without an index."""
     offline = ("--no-index", "--no-deps") if arguments[0] == "install" else ("--yes",)
     done = run(
         *(sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"),
@@ -83,7 +83,7 @@ def pip(python, *arguments):
 
 
 def build(what, sources, directory):
-    """Make a wheel or an sdist as pip does, with the setuptools that are here."""
+    """Build a wheel or an sdist as pip does, with the installed setuptools."""
     script = (
         "import sys; from setuptools import build_meta; "
         f"print(build_meta.build_{what}(sys.argv[1]))"
@@ -95,14 +95,14 @@ def build(what, sources, directory):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The wheel and the archive of the sources, as a release makes them."""
+    """Return the wheel and the source archive, as a release makes them."""
     directory = tmp_path_factory.mktemp("packaging")
     copy = copied(directory / "sources")
     return build("wheel", copy, directory), build("sdist", copy, directory)
 
 
 def copied(directory):
-    """The sources, as somebody who builds them has them."""
+    """Copy the sources, as somebody who builds them has them."""
     left_out = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "tests")
     shutil.copytree(ROOT, directory, symlinks=True, ignore=left_out)
     return directory
@@ -110,20 +110,20 @@ def copied(directory):
 
 @pytest.fixture
 def newcomer(tmp_path):
-    """A Python that has what the wheel needs, and not the wheel yet."""
+    """Return a Python with the dependencies of the wheel, and without the wheel."""
     return bare_python(tmp_path / "venv", *NEEDED)
 
 
 @pytest.fixture
 def site(built, newcomer):
-    """A newcomer's Python into which pip has installed the wheel."""
+    """Return that Python after pip has installed the wheel."""
     pip(newcomer, "install", built[0])
     return newcomer
 
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """The wheel of a distribution that is called broker, and owns that name."""
+    """Return the wheel of another distribution that is called broker, and owns that name."""
     directory = tmp_path_factory.mktemp("theirs")
     (directory / "broker").mkdir()
     (directory / "broker" / "__init__.py").write_text("NAME = 'theirs'\n", encoding="utf-8")
@@ -135,7 +135,7 @@ def theirs(tmp_path_factory):
 
 
 def metadata_of(wheel):
-    """What a package index is told; the description is its payload."""
+    """Return the metadata that a package index gets; the payload is the description."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
         return HeaderParser().parsestr(archive.read(name).decode())
@@ -231,7 +231,7 @@ def test_editable_install_follows_its_sources(tmp_path):
 
 
 def test_spark_finds_the_source_that_pip_has_installed(built, tmp_path):
-    """By the search of its own for modules; nothing is registered."""
+    """Spark searches modules by itself; nothing is registered."""
     python = bare_python(tmp_path / "venv", *NEEDED, "pyspark", "py4j")
     pip(python, "install", built[0])
     said = run(python, "-c", AS_SPARK_SEARCHES, cwd=tmp_path)
@@ -247,7 +247,7 @@ def test_pytest_finds_the_plugin_that_pip_has_installed(built, tmp_path):
 
 
 def test_package_metadata_has_working_links_or_none(built, tmp_path):
-    """With the address that whoever releases it fills in, and as long as there is none."""
+    """With the address that the releaser sets, and without one."""
     without = metadata_of(built[0])
     assert without["Project-URL"] is None
     assert without["Description-Content-Type"] == "text/markdown"
@@ -279,7 +279,7 @@ def test_command_line_runs_as_a_module_without_a_script(site, tmp_path):
 
 @pytest.mark.parametrize("installed", ["editable", "wheel"])
 def test_users_project_is_type_checked_strictly(site, tmp_path, installed):
-    """Types reach the user by whichever way it is installed; ours here is the editable one."""
+    """The types reach the user by either way of installation; here ours is editable."""
     (tmp_path / "shop.py").write_text(TYPED, encoding="utf-8")
     python = site if installed == "wheel" else sys.executable
     done = run(

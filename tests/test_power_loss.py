@@ -14,7 +14,7 @@ from support.suite.selection import count
 
 
 def model_of(**files):
-    """A model of files in its root, all of it durable."""
+    """Return a model of files in its root, all of them durable."""
     return PowerLossModel({PurePath(name): Image.of(data) for name, data in files.items()})
 
 
@@ -23,7 +23,7 @@ def path(name):
 
 
 def create(model, name, data=b""):
-    """A file whose content is durable, while its name is not."""
+    """Create a file whose content is durable, while its name is not."""
     model.end_flush(model.begin_write_whole(path(name), data))
 
 
@@ -36,7 +36,7 @@ def contents(tree):
 
 
 def found(model):
-    """All that a power loss may leave, without torn pages: names and contents."""
+    """Return all names and contents that a power loss may leave, without torn pages."""
     trees = every_state(lambda choices: model.draw(choices, choices))
     return {frozenset(contents(tree).items()) for tree in trees}
 
@@ -131,7 +131,7 @@ steps = st.lists(st.tuples(kinds, numbers, numbers), min_size=5, max_size=12)
 
 
 class History:
-    """Changes names in a model, and forgets nothing of what it did."""
+    """Changes names in a model, and records every change."""
 
     def __init__(self):
         self.model = PowerLossModel({path(directory): None for directory in DIRECTORIES})
@@ -186,7 +186,7 @@ class History:
 @given(steps)
 @settings(max_examples=count("ROCKETPOLL_NAME_HISTORIES", 300, wide=1000))
 def test_possible_names_follow_exactly_from_the_history(steps):
-    """Against a history that forgets nothing, and takes the rules word by word."""
+    """The full history applies the rules literally."""
     history = History()
     for step, one, other in steps:
         getattr(history, step)(one, other)
@@ -194,7 +194,7 @@ def test_possible_names_follow_exactly_from_the_history(steps):
 
 
 def allowed(changes_of_all):
-    """Every outcome: of each file as many of its changes as are certain, or more of them."""
+    """Yield every outcome: of each file all durable changes, and any number of later ones."""
     of_one = {}
     for number, (file, _, _, unflushed) in enumerate(changes_of_all):
         of_one.setdefault(file, []).append((number, not unflushed))

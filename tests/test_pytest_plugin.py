@@ -16,7 +16,7 @@ _PATIENCE_SECONDS = 120
 
 @pytest.fixture
 def project(tmp_path):
-    """A project: its tests are run, and what pytest said comes back."""
+    """Return a function that runs a project's tests, and returns pytest's output."""
 
     def run(tests, *arguments, conftest=""):
         (tmp_path / "test_it.py").write_text(tests, encoding="utf-8")
@@ -45,7 +45,7 @@ def project(tmp_path):
 
 
 def outcome(said):
-    """The counts of pytest's last line."""
+    """Return the counts in pytest's last line."""
     (line,) = re.findall(r"=+ (.*) in [\d.]+s.* =+", said)[-1:] or [said]
     return line
 

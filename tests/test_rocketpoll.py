@@ -60,7 +60,7 @@ def test_importing_it_brings_nothing_along(tmp_path):
 
 
 def test_producer_import_loads_no_other_parts_or_large_libraries(tmp_path):
-    """What importing costs, `benchmarks.gaps` measures."""
+    """`benchmarks.gaps` measures the cost of imports."""
     others = [f"rmq_spark.{name}" for name in ("cli", "client.aio", "client.consumer", "spark")]
     large = ["asyncio", "http", "multiprocessing", "numpy", "pyarrow", "pyspark", "ssl"]
     unwanted = {*others, *large, "rocketpoll.broker"}
@@ -127,8 +127,7 @@ def test_user_module_named_broker_does_not_shadow_ours(tmp_path, stray):
 
 
 def test_broker_package_imported_by_the_wrong_name_is_refused(tmp_path):
-    """Where the repository itself is on the path of modules,
-    its folder can be found by the wrong name."""
+    """If the repository itself is on sys.path, its folder can be found under the wrong name."""
     done = python_program("import broker", cwd=ROOT)
     assert (
         "ImportError: this is rocketpoll's broker, which is imported as rocketpoll.broker"
@@ -157,7 +156,7 @@ PUBLIC = {
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_help_of_public_classes_lists_only_documented_public_names(name):
-    """What brokers' requests, pull tasks and forks end in is behind these classes."""
+    """Requests of brokers, pull tasks and fork hooks are implemented behind these classes."""
     public = getattr(rocketpoll, name)
     names = [each for each in dir(public) if not each.startswith("_")]
     assert names == sorted(PUBLIC[name].split())

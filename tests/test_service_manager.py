@@ -13,7 +13,7 @@ from rocketpoll.broker.process.service_manager import ServiceManager, StartProgr
 
 @pytest.fixture(params=["path", "abstract"])
 def supervisor(request, tmp_path):
-    """A socket that hears, and the name under which a process is told of it."""
+    """Return a listening socket, and the address that a process gets."""
     name = str(tmp_path / "notify") if request.param == "path" else f"@{tmp_path.name}-notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hearing:
         hearing.bind(f"\0{name[1:]}" if name.startswith("@") else name)

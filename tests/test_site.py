@@ -29,7 +29,7 @@ ELEMENTS_MAX = 8_000
 
 
 class Links(HTMLParser):
-    """What a page links to, and what can be linked to in it."""
+    """The links of a page, and its anchors."""
 
     def __init__(self, text):
         super().__init__()
@@ -140,7 +140,7 @@ def test_all_settings_and_commands_are_in_the_reference(site):
     [("python", rocketpoll), ("aio", aio), ("errors", errors), ("spark", spark)],
 )
 def test_public_names_and_methods_have_anchors_in_the_reference(site, page, module):
-    """Under the paths from which programs import them, inherited methods as well."""
+    """Under the paths from which programs import them, including inherited methods."""
     names = Links((site / "reference" / f"{page}.html").read_text(encoding="utf-8")).names
     wanted = set()
     for name in module.__all__:
@@ -155,7 +155,7 @@ def test_public_names_and_methods_have_anchors_in_the_reference(site, page, modu
 
 
 def public_methods(kind):
-    """The methods of a class and of its bases of ours, without those of Python's own types."""
+    """Return the methods of a class and of its bases of ours, without those of Python's types."""
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] in {"rocketpoll", "rmq_spark"}:
             yield from (
@@ -192,7 +192,7 @@ def test_examples_of_docstrings_are_code(site):
 
 
 def templates():
-    """The texts in the sources, with dots where values are put in."""
+    """Return the texts in the sources, with dots in place of values."""
     for room in ("rmq_spark", "broker"):
         for path in (ROOT / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -67,7 +67,7 @@ CONTRASTS = """() => {
 
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_):
-        """A page that is asked for is no news."""
+        """Do not log requests."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(site):
-    """The site, served."""
+    """Return the address of the served site."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -95,7 +95,8 @@ def chromium():
 
 @pytest.fixture
 def opened(chromium, address):
-    """Open pages in a look; whatever one of their programs complains of fails the test."""
+    """Return a function that opens a page in a color scheme; any error in the browser fails the
+    test."""
     contexts, complaints = [], []
 
     def page(**look):
@@ -163,7 +164,7 @@ QUESTIONS = {
 
 
 def looked_for(page, asked):
-    """The addresses that the search shows for these words, the best first.
+    """Return the addresses that the search shows for these words, the best first.
 
     A page that could not load what it searches does not try again: it is opened once more. That
     happens where others make networks on the machine, at which a browser drops its requests.

@@ -35,7 +35,7 @@ def test_copy_of_a_stopped_brokers_store_can_be_served(tmp_path):
 
 
 def test_snapshot_of_a_running_brokers_store_recovers(tmp_path):
-    """Nothing moves while the copy is made, as while a file system takes a snapshot."""
+    """Nothing changes while the copy is made, as with a file system's snapshot."""
     store, copy = tmp_path / "store", tmp_path / "copy"
 
     async def whole():

@@ -33,7 +33,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture
 def started(spark, rocketpoll_broker, rocketpoll_topic):
-    """Starts a stream over this test's topic."""
+    """Return a function that starts a stream over this test's topic."""
 
     def start(pipeline=texts, **more):
         return stream_test(

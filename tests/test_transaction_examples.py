@@ -61,7 +61,7 @@ def address_of(broker):
 
 
 def run(program, *arguments, at=0):
-    """Run a program, killed at a step if that is not 0; return how many steps it has made."""
+    """Run a program, killed at a step unless that is 0; return the number of its steps."""
     path = str(EXAMPLES / f"{program}.py")
     ran = subprocess.run(
         [sys.executable, "-c", KILLED_AT, str(at), path, *map(str, arguments)],

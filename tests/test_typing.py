@@ -167,7 +167,7 @@ async def wrong_pops(simple: aio.SimpleConsumer) -> None:
 
 
 def checked(tmp_path, program):
-    """Return what mypy says of a program that stands outside of the project."""
+    """Return mypy's output for a program outside of the project."""
     (tmp_path / "stubs" / "pyarrow").mkdir(parents=True)
     (tmp_path / "stubs" / "pyarrow" / "__init__.pyi").write_text(PYARROW, encoding="utf-8")
     (tmp_path / "program.py").write_text(program, encoding="utf-8")

@@ -25,7 +25,7 @@ def is_listened_on(port):
 
 
 def ask(port, *requests):
-    """The answers that a client gets who has dialled a port."""
+    """Return the responses that a client of a port gets."""
 
     async def answers():
         async with BrokerClients(port) as clients:
@@ -103,7 +103,7 @@ def test_broker_on_any_free_port_has_no_vip_port(tmp_path, caplog):
 
 @pytest.mark.parametrize("port", [1, 2])
 def test_lowest_ports_have_no_vip_port(tmp_path, port, monkeypatch):
-    """The ports themselves only an administrator may have: what is listened on is noted instead."""
+    """Only an administrator may use such ports: instead of listening, the test records them."""
     asked = []
 
     async def listen(_, __, port):

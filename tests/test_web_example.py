@@ -43,7 +43,7 @@ async def test_posted_order_is_streamed_by_the_web_example(monkeypatch):
 
 @told_in_a_loop
 async def test_web_example_ends_the_consumer_of_a_disconnected_browser(monkeypatch):
-    """Over real connections: a browser that hangs up ends its consumer."""
+    """Over real connections: a browser that disconnects ends its consumer."""
     uvicorn = pytest.importorskip("uvicorn")
     monkeypatch.syspath_prepend(str(ORDERS.parent))
     monkeypatch.delitem(sys.modules, "orders", raising=False)

@@ -26,13 +26,13 @@ def is_path(code):
 
 
 def places_of(cell):
-    """The files that the last cell of a row names, by their whole paths or by links."""
+    """Return the files that the last cell of a row names, by paths or links."""
     links = [PAGE.parent / target for target in _LINK.findall(cell)]
     return [*links, *(ROOT / code for code in _CODE.findall(cell) if is_path(code))]
 
 
 def helps_of(cell):
-    """What Python's help says of the names in a cell."""
+    """Return Python's help of the names in a cell."""
     for name in _HELP.findall(cell):
         found = rocketpoll
         for part in name.split("."):

@@ -170,7 +170,7 @@ def test_rows_already_rolled_back_are_rolled_back_again_after_journal_damage(tmp
 
 
 def one_more(root, batch_id, *, checkpoint=False, end=MessageStore.shutdown):
-    """A further batch of the sink, which a copy that was made before does not know."""
+    """Commit another batch of the sink, unknown to an earlier copy of the store."""
     store = open_store(root, **SYNC)
     sink = Sink(store)
     sink.commit(batch_id, sink.stage(batch_id, [(*queue, texts_of(batch_id)) for queue in QUEUES]))
@@ -183,7 +183,7 @@ def one_more(root, batch_id, *, checkpoint=False, end=MessageStore.shutdown):
 
 
 def put_back(copy, root, *names):
-    """Files of a copy of the store in place of those that are there."""
+    """Replace files by those of a copy of the store."""
     for name in names:
         shutil.rmtree(root / name) if (root / name).is_dir() else (root / name).unlink()
         copied = copy / name
@@ -197,7 +197,7 @@ BOTH = ("config/stagedBatches.json", "config/stagedBatches.journal")
 @pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize("what", [BOTH, ("config",)], ids=["both files", "all of config"])
 def test_older_copy_of_both_batch_files_is_refused(tmp_path, end, checkpoint, what):
-    """Else the sink would commit batches a second time that are seen already."""
+    """Otherwise the sink would commit batches again that are already visible."""
     root = tmp_path / "s"
     committed(root, "stopped", 2, **SYNC)
     shutil.copytree(root, tmp_path / "copy")
@@ -227,7 +227,7 @@ def test_older_copy_of_a_whole_store_is_served(tmp_path):
 
 
 def test_missing_journal_of_a_batch_without_rows_is_not_noticed(tmp_path):
-    """A batch without rows, and a sink that was forgotten: nothing tells of them."""
+    """A batch without rows, or a forgotten sink: no other file depends on them."""
     root = tmp_path / "s"
     whole = committed(root, "stopped", 2, **SYNC)
     shutil.copytree(root, tmp_path / "copy")
@@ -242,7 +242,7 @@ def test_missing_journal_of_a_batch_without_rows_is_not_noticed(tmp_path):
 
 
 def test_batch_table_of_an_earlier_release_is_accepted(tmp_path):
-    """It does not say which commit was the newest, and the next one has it say so."""
+    """It does not say which commit was the newest; the next commit adds that."""
     whole = committed(tmp_path, "stopped", 2, **SYNC)
     manifest, table = (tmp_path / "config" / name for name in ("manifest.json", BOTH[0][7:]))
     journal = tmp_path / BOTH[1]
@@ -268,7 +268,7 @@ def open_newest_mark(root):
 
 
 def test_damaged_commit_entry_refuses_the_start_as_an_older_copy(tmp_path):
-    """The entry that says that it is under way is damaged, and rows of it are in the log."""
+    """The entry of the commit's start is damaged, and some of its rows are in the log."""
     store = open_store(tmp_path, **SYNC)
     sink, calls = Sink(store), []
     sink.commit(0, sink.stage(0, [("T", 0, texts_of(0))]))

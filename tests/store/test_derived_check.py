@@ -17,7 +17,7 @@ QUEUE_SETTINGS = {"mapped_file_size_consume_queue": 20 * 100}
 
 @pytest.fixture(params=["few", "many"])
 def good(tmp_path, request, monkeypatch):
-    """A store that was stopped, whose records are compared a few or many at a time."""
+    """Return a stopped store whose records are compared a few or many at a time."""
     if request.param == "many":
         monkeypatch.setattr("rocketpoll.broker.store.startup.consistency_check.FEW_MAX", 0)
         monkeypatch.setattr("rocketpoll.broker.store.bulk.bulk_tools.are_loaded", lambda: True)
@@ -29,7 +29,7 @@ def good(tmp_path, request, monkeypatch):
 
 
 def found(store):
-    """All that is found, in each way."""
+    """Return everything that each kind of lookup finds."""
     plain = [bodies(store, "T", queue_id) for queue_id in (0, 1)]
     tagged = [
         [
@@ -59,7 +59,7 @@ def test_consistent_store_is_left_unchanged_and_silent_at_start(good, caplog):
 
 
 def test_changed_delay_levels_are_no_damage(tmp_path, caplog):
-    """Entries of delayed messages hold when these are due, by the delays of then."""
+    """Entries of delayed messages hold due times, computed from the delays at that time."""
     store = open_store(tmp_path, message_delay_level_ms=(3_600_000,), **QUEUE_SETTINGS)
     for number in range(COUNT):
         store.put_message(message(number, topic=SCHEDULE_TOPIC))

@@ -44,7 +44,7 @@ def lock(root):
 
 @contextmanager
 def locked(root):
-    """This process has it meanwhile."""
+    """Hold the lock in this process."""
     held = lock(root)
     try:
         yield
@@ -54,7 +54,7 @@ def locked(root):
 
 @contextmanager
 def another_process(script, root):
-    """Another process that has the lock, until its input ends."""
+    """Run another process that holds the lock until its input ends."""
     command = [sys.executable, "-c", script, str(root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -193,7 +193,7 @@ def test_abort_file_is_removed_by_a_clean_stop(tmp_path):
 
 
 def test_rocketmq_4_is_recognized_by_the_content_of_the_lock_file(tmp_path):
-    """It leaves the sign of our crash as it is."""
+    """It does not change our abort file."""
     with locked(tmp_path):
         AbortFile(LocalDisk(), tmp_path).create()
     (tmp_path / "lock").write_bytes(b"lock")
@@ -208,7 +208,7 @@ def test_rocketmq_4_is_recognized_by_the_content_of_the_lock_file(tmp_path):
 
 
 def test_messages_of_rocketmq_4_after_our_crash_are_kept(tmp_path):
-    """Its records have no checksum, and it has noted nothing in the checkpoint yet."""
+    """Its records have no checksum, and the checkpoint is still ours."""
     store = open_store(tmp_path)
     store.put_message(message("ours"))
     store.save_checkpoint()
@@ -286,7 +286,7 @@ def signs(log, into):
 
 
 def test_power_loss_never_makes_our_abort_file_foreign(tmp_path):
-    """A start after a crash leaves the sign again, and RocketMQ's is empty."""
+    """A start after a crash keeps the file; RocketMQ's is empty."""
     root = tmp_path / "root"
     root.mkdir()
     AbortFile(LocalDisk(), root).create()

@@ -25,7 +25,7 @@ TIME = 1_700_000_000_000
 
 
 def log_of(messages):
-    """Messages with the offsets that their queues would give them, as the log holds them."""
+    """Return messages with queue offsets, as the log holds them."""
     next_offsets = {}
     records = []
     for each in messages:
@@ -49,7 +49,7 @@ def as_table(runs):
 
 
 def both_ways(records, start=1000, deleted=None):
-    """What the ways make of the same records, which must be the same."""
+    """Return the dispatch results of the same records by both ways."""
     data, sizes = b"".join(records), [len(record) for record in records]
     dispatcher = Dispatcher(DELAYS)
     dispatcher.deleted_topics = deleted or {}
@@ -68,7 +68,7 @@ def both_ways(records, start=1000, deleted=None):
 
 
 def fresh_run(records, start):
-    """What an appender knows of records that it has written; None if some of them get no entry."""
+    """Return an appender's summary of records that it wrote; None if some of them get no entry."""
     fresh, place = [], start
     for record in records:
         topic, queue_id, queue_offset, sys_flag, _, properties = read_fields(record, 0, len(record))

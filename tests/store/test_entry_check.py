@@ -30,7 +30,7 @@ def record(size, queue_offset, position):
 
 @st.composite
 def runs(draw):
-    """Records of a queue, in pieces, with places, sizes and the offsets that they may have."""
+    """Draw pieces of a queue's records, with positions, sizes and possible offsets."""
     sizes = draw(st.lists(st.integers(HEAD_BYTES, 90), min_size=1, max_size=12))
     steps = draw(st.lists(st.integers(1, 3), min_size=len(sizes), max_size=len(sizes)))
     gaps = draw(st.lists(st.integers(0, 99), min_size=len(sizes), max_size=len(sizes)))
@@ -43,7 +43,7 @@ def runs(draw):
 
 
 def both(pieces, places, sizes, offsets):
-    """What is found in the one way, and in the other."""
+    """Return the wrong entries found one by one, and in bulk."""
     few = first_wrong(pieces, places, sizes, offsets)
     return few, first_wrong(pieces, np.array(places), np.array(sizes), offsets)
 
@@ -79,7 +79,7 @@ def test_matches_entry_compares_size_queue_offset_and_position(other):
 
 
 def seen(entries, *, has_codes=True, expired_before=0, pieces=1):
-    """Whether an entry is seen to be wrong, a few at a time or all at once."""
+    """Return whether a wrong entry is found, checking a few at a time or all together."""
     check = EntryCheck(expired_before, has_codes=has_codes)
     size = -(-len(entries) // pieces)
     try:

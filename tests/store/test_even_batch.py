@@ -35,7 +35,7 @@ ENDINGS = (b"", b"CLUSTER\x01C\x02", b"\x02CLUSTER\x01C\x02", b"TAGS\x01late\x02
 
 @st.composite
 def even_batches(draw):
-    """The messages of a batch, whose bodies and properties are as long as the first's."""
+    """Draw messages of a batch with bodies and properties of equal lengths."""
     count = draw(st.integers(1, 20))
     body_bytes, shape = (
         draw(st.integers(1, 40)),
@@ -63,7 +63,7 @@ def as_parts(each, ending):
 
 
 def have_one_end(each, ending):
-    """Whether one ending is what makes the properties of all end with a separator, or of none."""
+    """Return whether one ending terminates all properties with a separator."""
     return ending or len({one.properties_text.endswith("\x02") for one in each}) == 1
 
 
@@ -74,7 +74,7 @@ def even_of(template, each, ending, born_timestamp):
 
 
 def columns_of(template, each, ending, born_timestamp):
-    """The batch as a table if it is one, and otherwise with records of any size."""
+    """Return the batch by columns if its messages have one size, else as a run."""
     if fixed_size_entries(encode_batch(each)) is not None and have_one_end(each, ending):
         return even_of(template, each, ending, born_timestamp)
     return VariableSizeBatch(template, as_parts(each, ending), born_timestamp)
@@ -95,7 +95,7 @@ def test_even_batch_encoding_equals_single_records(common, each, ending, born_ti
 
 @st.composite
 def uneven_batches(draw):
-    """The messages of a batch, of which no two need have the same size."""
+    """Draw messages of a batch with different sizes."""
     pieces = st.sampled_from(
         ["KEYS\x01a b\x02", "UNIQ_KEY\x01id\x02", "TAGS\x01one\x02", "TAGS\x01\x02", "x\x01y"]
     )
@@ -128,7 +128,7 @@ class Listener:
 
 
 def kept(root):
-    """All files with messages, and what leads to them."""
+    """Return all files with messages, queue entries and keys."""
     return {
         path.relative_to(root): path.read_bytes().rstrip(b"\0")
         for directory in ("commitlog", "consumequeue", "index")

@@ -35,7 +35,7 @@ def terminated(text):
 
 
 def rows_at(start, own, topic="T", sizes=100, time=None):
-    """A batch of messages with these properties."""
+    """Return a batch of messages with these properties."""
     sizes = np.full(len(own), sizes) if isinstance(sizes, int) else np.array(sizes)
     places, lengths = start + sizes.cumsum() - sizes, np.array([*map(len, own)])
     if (lengths == lengths[0]).all():
@@ -64,7 +64,7 @@ def text_of(value):
 
 
 def looked_for(topic, rows):
-    """The hashes of what a look at each message finds."""
+    """Return the key hashes with which each message is found."""
     found = ([property_of(row, pattern_of(name)) for name in (UNIQ_KEY, KEYS)] for row in rows)
     return [
         key_hash
@@ -75,7 +75,7 @@ def looked_for(topic, rows):
 
 @st.composite
 def rows_of_one_width(draw):
-    """Rows of one producer, some of which may differ from the first."""
+    """Draw rows of one producer, some of which may differ from the first."""
     first = "".join(draw(st.lists(st.sampled_from(PIECES), max_size=6))).encode()
     rows = [first]
     for _ in range(draw(st.integers(0, 4))):

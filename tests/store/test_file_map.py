@@ -38,7 +38,7 @@ def open_files():
 
 
 def forget(path):
-    """Have all of a file go from memory, as far as nobody uses it."""
+    """Drop a file from the page cache, except pages in use."""
     descriptor = os.open(path, os.O_RDWR)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, SIZE, os.POSIX_FADV_DONTNEED)

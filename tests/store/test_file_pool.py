@@ -17,7 +17,7 @@ SIZE = 64
 
 
 class WatchedDisk(LocalDisk):
-    """Notes which handle of a file is told what, and how many of them there are."""
+    """Records the operations of each file handle, and the number of open handles."""
 
     def __init__(self):
         self.told = []
@@ -72,7 +72,7 @@ def made(group, tmp_path, *names):
 
 
 def reopened(group, tmp_path, *names):
-    """Files that were there before."""
+    """Return files that exist on the disk."""
     for name in names:
         (tmp_path / name).write_bytes(name.encode().ljust(SIZE, b"\0"))
     return [PooledFile(group, tmp_path, name) for name in names]
@@ -99,7 +99,7 @@ def test_file_pool_keeps_a_frequently_used_file_open(disk, tmp_path):
 
 
 def test_pooled_file_with_unflushed_writes_stays_open(disk, tmp_path):
-    """Another descriptor might not be told that the system could not write what came before."""
+    """Another descriptor might not report that earlier data could not be written."""
     pool = FilePool(disk, 3)
     group = FileGroup(pool)
     dirty, *others = reopened(group, tmp_path, "dirty", *"abcdef")
@@ -232,7 +232,7 @@ def test_names_that_change_while_they_are_flushed_are_flushed_again(tmp_path):
 
 
 class GatedNames(LocalDisk):
-    """The first flush of names takes until the gate is opened."""
+    """Blocks the first flush of names until released."""
 
     def __init__(self):
         self.entered, self.gate = threading.Event(), threading.Event()
@@ -246,7 +246,7 @@ class GatedNames(LocalDisk):
 
 
 def first_flush_of_names(directory):
-    """A group whose first flush of names is under way, in a thread, and its disk."""
+    """Start a first flush of names in a thread; return the group and its disk."""
     disk = GatedNames()
     group = FileGroup(FilePool(disk))
     group.mark_names_changed(directory)
@@ -257,7 +257,7 @@ def first_flush_of_names(directory):
 
 
 def test_names_are_not_taken_for_flushed_while_another_thread_still_flushes_them(tmp_path):
-    """Else a file might be acknowledged of which a power loss takes the name."""
+    """Otherwise a write could be acknowledged to a file whose name a power loss removes."""
     group, first, disk = first_flush_of_names(tmp_path)
     group.flush_names(tmp_path)
     assert disk.flushes == 2  # it did so itself instead of relying on the other
@@ -278,8 +278,7 @@ def test_late_directory_flush_does_not_cover_later_changes(
 
 
 def test_threads_that_share_few_descriptors_read_and_write_each_their_own_files(tmp_path):
-    """A descriptor that is closed while somebody uses it would be another file's
-    the next moment."""
+    """A descriptor that is closed while another thread uses it could become another file."""
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     disk = FaultyDisk(LocalDisk())
@@ -315,7 +314,7 @@ def test_threads_that_share_few_descriptors_read_and_write_each_their_own_files(
 
 
 def test_flush_of_the_file_pool_fails_after_any_failed_disk_flush(tmp_path):
-    """What a flush has returned for is on the disk; after one that failed, none returns."""
+    """After a successful flush the data is on the disk; after a failed one, no flush succeeds."""
     for number in range(40):
         root = tmp_path / str(number)
         root.mkdir()

@@ -14,7 +14,7 @@ SECONDS_MAX = 10
 
 
 class Log:
-    """A log whose flush waits until it is let go."""
+    """A log whose flush blocks until released."""
 
     def __init__(self):
         self.written_name = 0
@@ -79,7 +79,7 @@ def test_wait_flushed_waits_for_a_slow_disk(service, log):
 
 
 def test_wait_flushed_does_not_wait_while_the_disk_is_full(service, log):
-    """Else a broker could not be stopped while its disk is full."""
+    """Otherwise a broker could not be stopped while its disk is full."""
     log.error = OSError(errno.ENOSPC, "full")
     log.written_name = 5
     log.gate.release(100)
@@ -120,7 +120,7 @@ def test_flush_failure_is_reported_to_owner_before_waiting_futures(service, log,
 
 @pytest.mark.parametrize("place", ["flush", "behind it"])
 def test_unexpected_flush_error_fails_all_waiters_and_the_owner(log, failures, place):
-    """R17: neither those who wait, nor those who come later, and the owner knows."""
+    """R17: those who wait, those who come later, and the owner all get the error."""
     told = (lambda: None) if place == "flush" else (lambda: {}["gone"])
     service = FlushService(log.flush, told, failures.append, None)
     service.start()

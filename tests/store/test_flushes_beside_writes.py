@@ -25,7 +25,7 @@ ROUNDS = 12
 
 
 class InterruptedDisk(FaultyDisk):
-    """Does something else in the middle of an operation, but not in the middle of that."""
+    """Runs another operation in the middle of one, without nesting further."""
 
     def __init__(self):
         super().__init__(LocalDisk())
@@ -40,7 +40,7 @@ class InterruptedDisk(FaultyDisk):
 
 
 class Story:
-    """Messages that a store is given, and when it has acknowledged which."""
+    """The messages of a scenario, and when each was acknowledged."""
 
     def __init__(self, root):
         interrupted = InterruptedDisk()
@@ -52,7 +52,7 @@ class Story:
         interrupted.interrupt = self._interrupt
 
     def tell(self):
-        """Wait for one message after another, each put inside the flush of the one before."""
+        """Wait for one message after another, each put during the flush of the previous one."""
         for number in range(ROUNDS):
             if not self._waiting:
                 self._put()

@@ -39,7 +39,7 @@ def files_below(directory):
 
 @pytest.fixture
 def with_light_queues(tmp_path):
-    """A store whose messages RocketMQ dispatched to light queues as well, as it writes them."""
+    """Return a store whose messages RocketMQ dispatched to light queues as well."""
     store = open_store(tmp_path)
     put_batch(store, *map(message, range(6)))
     store.reput()
@@ -100,7 +100,7 @@ def test_light_queue_is_refused_for_writes_and_kept_at_deletion(with_light_queue
 def test_records_that_were_sent_to_a_light_queue_itself_get_no_entries_from_us(
     with_light_queues, monkeypatch
 ):
-    """RocketMQ takes such sends; their entries are in its files already."""
+    """RocketMQ accepts such sends, and has written their entries into its own files."""
     root = with_light_queues
     before = light_files(root)
     store = open_store(root)
@@ -175,7 +175,7 @@ CONTENTS = {
 
 
 def is_served(directory, name):
-    """Whether a store with this in one of its directories starts, or is refused with its name."""
+    """Return whether a store starts with this name in a directory, or names it in a refusal."""
     if name.startswith(".") or name == LOST_AND_FOUND:
         return True
     is_directory = CONTENTS[name] is not make_file
@@ -189,7 +189,7 @@ def is_served(directory, name):
 
 
 class LockedDirectories(LocalDisk):
-    """Does not give the content of lost+found, as it belongs to another user."""
+    """Denies access to the content of lost+found, which belongs to another user."""
 
     def list_directories(self, paths):
         for path in paths:

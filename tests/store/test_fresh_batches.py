@@ -26,7 +26,7 @@ def rows_at(start, rows):
 
 @pytest.fixture
 def batches():
-    """A stretch of 200 messages, 50 behind a gap, and 300 behind another one."""
+    """Return runs of 200 messages, 50 after a gap, and 300 after another gap."""
     kept = UnindexedRuns()
     kept.add([rows_at(0, 100), rows_at(1_000, 100)])
     kept.add([rows_at(2_500, 50), rows_at(3_500, 300)])

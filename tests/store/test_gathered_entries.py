@@ -23,7 +23,7 @@ def queue_in(tmp_path, disk=None):
 
 
 def entries(first, count):
-    """Of records of 100 bytes."""
+    """Return entries of records of 100 bytes."""
     return b"".join(ENTRY_STRUCT.pack(100 * n, 100, n) for n in range(first, first + count))
 
 

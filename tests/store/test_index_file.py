@@ -39,7 +39,7 @@ def open_again(directory, sizes=SIZES, disk=None):
 
 
 def append(file, *keys):
-    """Keys as hash, physical offset and store timestamp."""
+    """Add keys, given as hash, physical offset and store timestamp."""
     columns = list(zip(*keys, strict=True)) or [(), (), ()]
     dtypes = (np.int32, np.int64, np.int64)
     return file.append(
@@ -273,7 +273,7 @@ def test_index_file_after_a_kill_equals_its_last_flush(tmp_path):
 
 
 def test_power_loss_during_an_index_flush_leaves_the_content_of_some_flush(tmp_path):
-    """Slots over several pages, so that a flush can be torn between them, and before the header."""
+    """Slots cover several pages, so that a flush can be torn between them and the header."""
     root, scratch = tmp_path / "store", tmp_path / "scratch"
     root.mkdir()
     scratch.mkdir()

@@ -24,7 +24,7 @@ from rocketpoll.broker.store.files.disk import LocalDisk
 
 
 def chunk_of(rows, keys=lambda row: f"k{row}"):
-    """A chunk of so many messages, each with keys, or with none."""
+    """Return a chunk of this number of messages, each with keys, or none."""
     bulk_tools.start_loading().result()
     columns = {"body": [b"b"] * rows, "keys": [keys(row) for row in range(rows)]}
     return encode_chunk({"topic": "T", "storeHost": "1.2.3.4:1", **columns})
@@ -45,7 +45,8 @@ def found(store, key):
 
 
 def test_chunk_after_an_unindexed_message_is_not_read_again(tmp_path, monkeypatch):
-    """One message before a chunk had the index read, and decode again, all that came later."""
+    """Otherwise a single message before a chunk would make the index read and decode all later
+    ones."""
     store = large_store(tmp_path)
     single = store.put_message(message("a", keys="k1"))
     read = reads_of(store, monkeypatch)
@@ -72,7 +73,7 @@ def test_indexing_of_a_chunk_yields_between_steps(tmp_path):
 
 
 def test_messages_are_carried_though_there_is_no_room_for_the_index(tmp_path):
-    """What waits in memory for the index goes before what is to be carried; not if that fails."""
+    """Keys that wait in memory come before dispatch; if they do not fit, dispatch continues."""
     disk, listener = FaultyDisk(LocalDisk()), Listener()
     store = large_store(tmp_path, disk=disk, listener=listener)
     disk.plan = [FaultIn(directory="index", persistent=True, kinds={"create"}, error=errno.ENOSPC)]
@@ -89,7 +90,7 @@ def test_messages_are_carried_though_there_is_no_room_for_the_index(tmp_path):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_index_is_the_same_from_memory_and_from_the_log(tmp_path, monkeypatch, seed):
-    """Chunks, batches and single messages in any order, and steps between them."""
+    """Chunks, batches and single messages in random order, with steps in between."""
     drawn = random.Random(seed)
     monkeypatch.setattr(reput, "_DISPATCHED_KEYS_MAX", drawn.choice([1, 40, 10_000]))
     monkeypatch.setattr(reput, "INDEX_LAG_BYTES_MAX", drawn.choice([500, 10_000, 1 << 20]))

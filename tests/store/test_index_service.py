@@ -76,7 +76,7 @@ def names(directory):
 
 
 def numbered(count, start=0):
-    """Messages 100 bytes apart, each with one key of its own."""
+    """Return messages 100 bytes apart, each with a unique key."""
     return [message(100 * number, f"k{number}") for number in range(start, start + count)]
 
 
@@ -175,7 +175,7 @@ def test_index_query_reads_files_newest_first_within_its_time_span(tmp_path):
 @given(st.lists(st.integers(0, 3), max_size=40).map(sorted), st.integers(-1, 4), st.integers(-1, 4))
 @settings(max_examples=200)
 def test_index_query_by_time_equals_a_linear_scan(seconds, first, last):
-    """Equal times lie on both sides of the edges of files, and are those that are asked for."""
+    """Equal times lie on both sides of a file boundary, and are the ones searched for."""
     times = [NOON + 1000 * second for second in seconds]
     begin, end = NOON + 1000 * first, NOON + 1000 * last
     expected = [100 * n for n, each in enumerate(times) if begin <= each <= end]
@@ -303,7 +303,7 @@ def test_delete_all_empties_the_index(tmp_path):
 
 
 def test_full_disk_loses_no_index_key_once_there_is_room(tmp_path):
-    """Between two keys of one message, too: each try adds as many as the disk lets it."""
+    """This may happen between two keys of one message; each try adds as many as fit."""
     messages = [message(100 * n, "a b c", "U") for n in range(30)]
     for kinds in ({"create"}, {"write"}):
         directory = tmp_path / min(kinds)
@@ -355,7 +355,7 @@ steps = st.lists(messages, max_size=8) | st.sampled_from(["flush", "restart", "k
 
 @given(st.lists(steps, max_size=14))
 def test_index_answers_like_a_dictionary_over_restarts(script):
-    """After a start, all that may be missing is dispatched again; more than that does no harm."""
+    """After a start, everything that may be missing is dispatched again; repeats are harmless."""
     log, physical_offset, timestamp = [], 0, NOON
     with tempfile.TemporaryDirectory() as directory:
         service = load(directory)
@@ -417,8 +417,7 @@ def test_index_after_power_loss_is_completed_by_dispatching_again(tmp_path):
 
 
 def test_rocketmq_would_write_a_repeated_last_record_twice_and_this_does_not(tmp_path):
-    """Its rule lets the record at endPhyOffset itself through again;
-    here only missing keys are added."""
+    """RocketMQ adds the record at endPhyOffset again; here only missing keys are added."""
     service = load(tmp_path)
     dispatch(service, message(100, "a b", "U"))
     path = tmp_path / service.file_names[0]

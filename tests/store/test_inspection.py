@@ -123,7 +123,7 @@ def test_messages_of_a_topic_that_was_deleted_are_missing_nowhere(tmp_path, caps
 
 
 def as_rocketmq_leaves_it(root, *topics):
-    """A store whose broker notes no deletions, and whose table has these topics."""
+    """Return a store whose broker records no deletions, and whose table has these topics."""
     for path in (root / "checkpoint", *(root / "config").glob("manifest.json*")):
         path.unlink()
     table = {name: {"topicName": name} for name in topics}
@@ -227,8 +227,8 @@ def test_dump_reads_a_crashed_store(root, capsys):
 
 @pytest.mark.parametrize("sign", [b"", b"12345"])
 def test_records_of_a_rocketmq_broker_that_was_killed_are_records_to_both(root, capsys, sign):
-    """They have no checksums; the checkpoint that it has left standing is ours,
-    and says that all have."""
+    """Its records have no checksums, although the remaining checkpoint is ours and says that all
+    do."""
     end = StoreInspection(root).recovered.end_offset
     theirs = encode_record(dataclasses.replace(message("theirs", topic="V"), physical_offset=end))
     damage(root, end, theirs)

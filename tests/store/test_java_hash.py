@@ -27,7 +27,7 @@ columns = st.lists(st.none() | texts, max_size=20)
 
 
 def column_of(values, cut=0):
-    """A column that starts ``cut`` elements behind the start of its buffers."""
+    """Return a column that starts ``cut`` elements into its buffers."""
     return pa.array([*["x \u00e9"] * cut, *values], pa.string())[cut:]
 
 

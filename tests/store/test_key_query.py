@@ -101,7 +101,7 @@ def test_query_by_key_ignores_other_keys_of_equal_hash(store):
 )
 @settings(max_examples=60, deadline=None)
 def test_times_of_a_query_count_to_the_millisecond(tmp_path_factory, times, begin, length):
-    """The index counts whole seconds: no message on the edge of the span may fall out of it."""
+    """The index counts seconds; no message at the edge of the range may be left out."""
     clock = ManualClock(0)
     store = open_store(tmp_path_factory.mktemp("store"), clock=clock, max_index_num=9)
     for number, time in enumerate(times):

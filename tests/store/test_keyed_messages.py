@@ -48,7 +48,8 @@ def test_keyed_messages_are_taken_in_limited_chunks():
 
 
 def test_indexing_messages_with_many_keys_reads_each_step_once(tmp_path, monkeypatch):
-    """One step indexes so many words; it may not look into megabytes again for the next ones."""
+    """One step indexes a limited number of words, and must not read megabytes again
+    for the next."""
     count, words, looked_at = 120, 4_000, []
     store = open_store(
         tmp_path,

@@ -27,7 +27,7 @@ SMALL = {"max_hash_slot_num": 16, "max_index_num": 8}
 
 
 def put(store, text, topic="T", queue_id=0, patience_seconds=20):
-    """Whether a message was taken; what was said if not."""
+    """Put a message; return None if it was accepted, else the error."""
     result = store.put_message(message(text, topic, queue_id, keys="k"))
     result = store.wait_until_stored(result, patience_seconds)
     return result.status.name, result.remark
@@ -35,8 +35,8 @@ def put(store, text, topic="T", queue_id=0, patience_seconds=20):
 
 @pytest.mark.parametrize("error", ERRNOS, ids=errno.errorcode.get)
 def test_transient_disk_error_refuses_messages_until_recovery(tmp_path, error):
-    """A lack that begins at any operation, of sends, checkpoints and reads over
-    many small files."""
+    """A shortage that begins at any operation of sends, checkpoints and reads over many small
+    files."""
     for spared in itertools.count(0, 5):
         root = tmp_path / str(spared)
         root.mkdir()
@@ -81,7 +81,7 @@ def test_transient_disk_error_refuses_messages_until_recovery(tmp_path, error):
 
 
 def test_messages_wait_while_the_directory_of_a_new_file_cannot_be_flushed(tmp_path):
-    """A directory is opened to flush it: that there is no descriptor for that loses nothing."""
+    """Flushing a directory opens it; a lack of descriptors for that loses nothing."""
     disk = FaultyDisk()
     store = open_store(tmp_path, disk, **SYNC)
     disk.lack(errno.ENFILE, spared=1)
@@ -149,7 +149,7 @@ def test_store_stopped_on_a_full_disk_is_recovered_without_loss(tmp_path):
 
 
 def filled(root, *, killed):
-    """A store with messages, one of which is delayed, and how it ended."""
+    """Return a store with messages, one of them delayed, and how it ended."""
     store = open_store(root, **SYNC, **SMALL)
     for number in range(6):
         assert put(store, f"{number} " + "x" * 900, queue_id=number % 2)[0] == "PUT_OK"

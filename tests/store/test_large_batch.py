@@ -32,12 +32,12 @@ from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 @pytest.fixture(autouse=True)
 def _tools():
-    """What a broker loads beside its work is here."""
+    """Load the modules that a broker loads in the background."""
     bulk_tools.start_loading().result()
 
 
 def allow():
-    """Nothing speaks against them."""
+    """Admit every batch."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def template_of(text="", **more):
 
 
 def put(store, texts, template=None, step=4):
-    """What comes of a batch of these texts."""
+    """Put a batch of these texts; return the result."""
     encoded = [str(text).encode() for text in texts]
     some = [encoded[start : start + step] for start in range(0, len(encoded), step)]
     parts = [UniformParts([0] * len(each), each, [b""] * len(each)) for each in some]

@@ -18,7 +18,7 @@ from rocketpoll.broker.store.queues.consume_queue import ConsumeQueue
 
 @pytest.fixture
 def few(monkeypatch):
-    """Four files and directories at a time."""
+    """Delete four files and directories at a time."""
     monkeypatch.setattr("rocketpoll.broker.store.queues.queue_table.FILES_AT_A_TIME", 4)
 
 
@@ -30,12 +30,12 @@ def with_deleted(store, *topics, queues=4):
 
 
 def left(root):
-    """How many directories of queues are left."""
+    """Return the number of remaining queue directories."""
     return sum(1 for _ in (root / "consumequeue.deleted").glob("*/*"))
 
 
 def deleted(store, root):
-    """Delete to the end; how many queues were left behind each call."""
+    """Run the deletion to its end; return the number of remaining queues after each call."""
     there = []
     while store.deleted_topic_files:
         store.deleted_topic_files.delete_some()
@@ -86,7 +86,7 @@ def test_undeletable_file_of_a_deleted_topic_does_not_block_others(tmp_path, few
 
 
 def test_topic_deleted_while_files_are_being_removed_is_removed_too(tmp_path):
-    """The name of the first in the directory is free again as soon as its files are gone."""
+    """The first name in the directory is free again once its files are deleted."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     with_deleted(store, "T", "U")

@@ -48,7 +48,7 @@ def test_power_loss_after_disk_operations_keeps_them(tmp_path, rules):
 
 
 def something_else(kind, path):
-    """Anything but a file, under the name of one."""
+    """Create something that is not a file under this name."""
     if kind == "a pipe":
         os.mkfifo(path)
     elif kind == "a directory":
@@ -87,7 +87,7 @@ def test_directory_with_other_things_than_files_is_refused(tmp_path, kind):
 
 
 def test_consume_queues_use_no_memory_maps(tmp_path):
-    """A process has 65,530 of them as a rule: one for each queue would not be enough."""
+    """A process usually has at most 65,530 maps, fewer than one for each queue."""
     store = open_store(tmp_path, mapped_file_size_commit_log=1 << 20, max_message_size=1 << 19)
     for queue_id in range(100):
         store.put_message(message("x" * 5_000, queue_id=queue_id))

@@ -157,7 +157,7 @@ def test_disk_usage_equals_statvfs(tmp_path):
 
 
 def test_next_data_error_names_the_file(tmp_path, monkeypatch):
-    """A bad block before the data is no hole up to the end."""
+    """A bad block before the data must not count as a hole up to the end."""
     file = LocalFile(tmp_path / "a", 8192)
 
     def fail(*_):

@@ -99,7 +99,7 @@ def test_checkpoint_records_one_consistent_moment(tmp_path):
 
 
 def opened_files(monkeypatch):
-    """The files of queues and index that are opened from now on, by their directories."""
+    """Record the files of queues and index that are opened from now on, by directory."""
     from rocketpoll.broker.store.files.disk import LocalDisk  # noqa: PLC0415  # its class is patched
 
     opened = []
@@ -141,7 +141,7 @@ def test_missing_checkpoint_or_manifest_rebuilds_all_from_the_log(tmp_path, miss
 
 
 def test_manifest_newer_or_older_than_the_checkpoint_starts_correctly(tmp_path):
-    """A crash may come between the two, and a damaged manifest is replaced by its backup."""
+    """A crash may come between the two saves, and a backup may replace a damaged manifest."""
     store = fill(tmp_path / "a")
     store.save_checkpoint()
     old = {
@@ -165,8 +165,8 @@ def test_manifest_newer_or_older_than_the_checkpoint_starts_correctly(tmp_path):
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_older_manifest_is_recognized_without_a_checkpoint(tmp_path, caplog, end):
-    """Each save of it counts. What an older one says of deletions has come true,
-    or is of another topic."""
+    """Each save increases a counter. Deletions in an older manifest have been done, or concern
+    another topic."""
     kept = tmp_path / "kept"
     path = kept / "config" / MANIFEST
     store = fill(kept)
@@ -237,8 +237,8 @@ def test_damaged_manifest_stays_known_over_a_kill(tmp_path, caplog):
 
 
 class FullForAll(FaultyDisk):
-    """Has no room for anything but what takes none, from a moment on;
-    or has some when files have gone."""
+    """A disk that is full for everything that needs space, from a moment on, until files are
+    deleted."""
 
     room = None
 
@@ -254,8 +254,7 @@ class FullForAll(FaultyDisk):
 
 @pytest.mark.parametrize("gone", ["at once", "with the first queue"])
 def test_rebuild_on_a_full_disk_is_noted_before_any_queue_is_written(tmp_path, gone):
-    """Whatever the start has come to when it is killed:
-    no queue stays half made for one that is whole."""
+    """Wherever the start is killed, no half-built queue may count as complete."""
     fill(tmp_path, check_whole_log_bytes=0).shutdown()
     shutil.rmtree(tmp_path / "consumequeue" / "T" / "0")
     disk = FullForAll(LocalDisk())
@@ -275,8 +274,7 @@ def test_rebuild_on_a_full_disk_is_noted_before_any_queue_is_written(tmp_path, g
 
 
 def test_offsets_are_not_reused_when_the_log_is_an_older_copy(tmp_path):
-    """Of a store with SYNC_FLUSH, whose queues know no messages but those that
-    the log had for good."""
+    """With SYNC_FLUSH, the queues contain only messages that were durable in the log."""
     sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "mapped_file_size_commit_log": 1 << 16}
 
     def put(store, texts):

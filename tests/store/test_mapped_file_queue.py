@@ -93,7 +93,7 @@ def test_next_data_finds_data_past_holes(tmp_path):
 
 
 class DiskThatFlushesWhileItWrites(LocalDisk):
-    """As if another thread flushed between the start and the end of a write."""
+    """Flushes between the start and the end of a write, as another thread may."""
 
     def __init__(self):
         self.during_write = lambda: None
@@ -116,7 +116,7 @@ class DiskThatFlushesWhileItWrites(LocalDisk):
 
 
 def test_flush_running_during_a_write_does_not_mark_it_as_flushed(tmp_path):
-    """Else the next flush would do nothing, and the write be acknowledged without one."""
+    """Otherwise the next flush would do nothing, and the write be acknowledged without one."""
     disk = DiskThatFlushesWhileItWrites()
     files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
     disk.during_write = files.flush
@@ -128,7 +128,7 @@ def test_flush_running_during_a_write_does_not_mark_it_as_flushed(tmp_path):
 
 @pytest.mark.parametrize("offset", [0, 100, 200])
 def test_empty_log_file_left_by_a_power_loss_gets_its_size(files, offset):
-    """R13: whichever it is."""
+    """R13: any of the files."""
     for each in (0, 100, 200):
         files.write(each, b"abc")
     (files.directory / f"{offset:020d}").write_bytes(b"")
@@ -164,7 +164,7 @@ def test_wrong_file_size_error_advises_truncate_only_for_a_single_file(tmp_path,
 
 
 def test_remains_of_a_failed_file_creation_do_not_block_the_next(files):
-    """It could be made, but neither sized nor deleted."""
+    """The file was created, but could neither be sized nor deleted."""
     disk = FaultyDisk(LocalDisk())
     files = MappedFileQueue(FileGroup(FilePool(disk)), files.directory, SIZE)
     files.write(0, b"abc")
@@ -239,8 +239,8 @@ def test_foreign_file_in_the_log_directory_is_named_and_kept(files, name, size, 
 
 
 def test_files_created_during_deletions_are_kept(tmp_path):
-    """The broker's thread appends while another deletes what is too old:
-    at worst between any two steps."""
+    """The broker's thread appends while another thread deletes: in the worst case between any two
+    steps."""
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "files", SIZE)
@@ -283,7 +283,7 @@ def test_failed_file_deletion_leaves_no_gap_and_is_repeated(tmp_path, number, pr
 
 
 class GatedDisk(LocalDisk):
-    """The flush of the first file waits to be let go, with the others still to come."""
+    """Blocks the flush of the first file until released."""
 
     def __init__(self):
         self.entered, self.gate = threading.Event(), threading.Event()
@@ -302,7 +302,7 @@ class GatedDisk(LocalDisk):
 
 
 class DiskThatIsOvertaken(LocalDisk):
-    """Something else comes first when a file is about to be opened."""
+    """Calls a function when a file is about to be opened."""
 
     def __init__(self):
         self.before_open = lambda: None
@@ -313,8 +313,7 @@ class DiskThatIsOvertaken(LocalDisk):
 
 
 def test_file_deleted_while_it_is_opened_reads_as_empty(tmp_path):
-    """Retention comes from another thread than reads; a file that is lost in
-    another way is an error."""
+    """Retention runs in another thread than reads; a file that is lost otherwise is an error."""
     disk = DiskThatIsOvertaken()
     files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
     for offset in (0, SIZE, 2 * SIZE):
@@ -330,7 +329,7 @@ def test_file_deleted_while_it_is_opened_reads_as_empty(tmp_path):
 
 
 def test_file_deleted_during_a_flush_is_no_error(tmp_path):
-    """Retention comes from another thread than flushes, and must not close a file under one."""
+    """Retention runs in another thread than flushes, and must not close a file during a flush."""
     disk = GatedDisk()
     files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
     for offset in (0, SIZE, 2 * SIZE):

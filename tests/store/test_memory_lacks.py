@@ -37,7 +37,7 @@ QUEUES = ("broker/store/queues/consume_queue.py", "broker/store/queues/queue_tab
 
 
 class Senders:
-    """They put messages in every way, and remember what they were told."""
+    """Senders that put messages in every way, and record the results."""
 
     def __init__(self, store):
         self.store = store
@@ -80,8 +80,8 @@ class Senders:
                 self._tell(text, 0, result, number)
 
     def end_turn(self):
-        """Each that was put to be written later is told of its own message,
-        now or the next time."""
+        """Write the buffered puts; each must get the result of its own message, now
+        or next time."""
         try:
             results = self.store.write_buffered()
         except MemoryError:
@@ -121,7 +121,7 @@ def work(senders, name):
 
 
 def open_async(root):
-    """What was put is carried in the same thread."""
+    """Open a store that dispatches in the caller's thread."""
     root.mkdir(exist_ok=True)
     return open_store(root, flush_disk_type=FlushDiskType.ASYNC_FLUSH)
 
@@ -130,7 +130,7 @@ ALL = (*PUTTING, *FILES, *CARRYING, *QUEUES)
 
 
 def lines_of_work(root, within=""):
-    """The lines that need memory where nothing is lacking."""
+    """Count the lines that need memory."""
     store = open_async(root)
     with MemoryFault(ALL, within=within) as none:
         work(Senders(store), "all")
@@ -139,7 +139,7 @@ def lines_of_work(root, within=""):
 
 
 def lack_at(root, number, within=""):
-    """Memory is lacking for one line, and who puts is told the truth, then and later."""
+    """Run with a MemoryError at one line; all results must be true, then and later."""
     store = open_async(root)
     senders = Senders(store)
     with MemoryFault(ALL, number, within) as fault:
@@ -173,6 +173,6 @@ def test_out_of_memory_at_any_line_of_a_put_is_answered(tmp_path, dice):
 
 @pytest.mark.parametrize("within", ["_write_buffered", "_append_run", "results"])
 def test_out_of_memory_at_any_line_of_a_buffered_write_is_answered(tmp_path, within):
-    """Once it is written, nothing may fail: chance finds these few lines among hundreds seldom."""
+    """After the write, nothing may fail; random lines seldom hit the few lines in question."""
     for number in lines_of_work(tmp_path / "all", within).first_and_last_of_each():
         lack_at(tmp_path / str(number), number, within)

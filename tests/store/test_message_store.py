@@ -124,8 +124,8 @@ def test_files_of_other_sizes_are_refused_and_left_alone(tmp_path):
     [(79, 1, True), (199, 1, True), (80, 2, True), (320, 2, True), (80, 1, False), (320, 1, False)],
 )
 def test_queue_file_of_wrong_size_is_rebuilt(tmp_path, size, queues, is_damaged):
-    """Where it alone has any size, and that of a number of entries,
-    another size may have been set."""
+    """If only one file has a wrong size that is a multiple of entries, the setting may have
+    changed."""
     store = open_store(tmp_path)
     for queue_id in range(queues):
         store.put_message(message("one", queue_id=queue_id))
@@ -155,7 +155,7 @@ def test_store_after_shutdown_refuses_messages(tmp_path):
 
 
 def test_deleted_topic_stays_deleted_after_a_rebuild_from_the_log(tmp_path):
-    """The log still has its messages; a consumer must not meet them again."""
+    """The log still has its messages, which no consumer may get."""
     store = open_store(tmp_path)
     put(store, "old", "older", keys="k")
     put(store, "other", topic="U")
@@ -175,7 +175,7 @@ def test_deleted_topic_stays_deleted_after_a_rebuild_from_the_log(tmp_path):
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """A store and a dict of lists are told the same, and must answer the same."""
+    """Compares a store with a dict of lists."""
 
     topics = st.sampled_from(["A", "B", "%RETRY%g"])
     queue_ids = st.integers(0, 2)

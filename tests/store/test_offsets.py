@@ -59,7 +59,7 @@ def mixed_up(
 
 @pytest.mark.deep
 def test_queue_and_physical_offsets_are_distinct_types_for_mypy(tmp_path):
-    """With the project's own settings, and so with what mypy has remembered of the store."""
+    """With the project's settings and mypy's cache of the store."""
     program = tmp_path / "mixed_up.py"
     program.write_text(PROGRAM)
     ended = subprocess.run(

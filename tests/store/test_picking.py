@@ -47,7 +47,7 @@ class CodeFilter:
 
 
 class EveryMessage(CodeFilter):
-    """Looks at messages, and finds nothing wrong with them."""
+    """A check that accepts every message, and counts them."""
 
     needs_messages = True
 
@@ -67,7 +67,7 @@ def select_many(pieces, *given):
 
 
 def many(found, limits, wanted, cuts=()):
-    """What is picked from entries that come in pieces; and how many pieces were taken."""
+    """Return the selected entries when they come in pieces, and the number of pieces used."""
     data = packed(found)
     bounds = sorted({0, len(found), *(cut for cut in cuts if cut < len(found))})
     taken = []
@@ -175,7 +175,7 @@ def test_slow_filter_reads_fewer_bytes_per_get():
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("first", [0, 1, 37])
 def test_entries_before_an_unreadable_record_are_selected(is_known, first):
-    """Whether it is known how much that is, or not."""
+    """The number of entries may be known, or not."""
     found = [(number, 100, 1) for number in range(first, 60)]
 
     def records(positions, sizes):
@@ -196,7 +196,8 @@ def test_entries_before_an_unreadable_record_are_selected(is_known, first):
 
 
 def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted():
-    """Each is 100 KB: the first look is at two of them, though 60 entries are known."""
+    """Each message has 100 KB: the first check covers two of them, although 60
+    entries are known."""
     looks = []
     found = [(10, 100_000, 1)] * 60
 

@@ -43,7 +43,7 @@ def test_proof_files_that_a_crash_has_left_are_deleted_at_the_next_start(tmp_pat
 
 
 def test_proof_files_are_not_written_after_a_shutdown(tmp_path):
-    """Another broker may have the directory by then."""
+    """Another broker may own the directory by then."""
     store = open_store(tmp_path)
     store.proof_files.write("client", NONCE, *ENDS)
     store.shutdown()
@@ -94,7 +94,7 @@ def test_proof_is_not_written_for_a_log_elsewhere(tmp_path):
 
 
 def test_proof_is_not_written_at_a_path_that_is_not_utf_8(tmp_path):
-    """The bytes of a name may be of any encoding; an answer is UTF-8."""
+    """The bytes of a path may have any encoding; a response is UTF-8."""
     root = tmp_path / os.fsdecode(b"gr\xf6sse")
 
     class Files:

@@ -84,7 +84,7 @@ def test_get_message_from_an_empty_queue(store):
 def test_get_message_status_for_offsets_inside_and_beyond_the_queue(
     store, offset, status, next_offset
 ):
-    """R24: an offset beyond the end leads to the end, never to the start."""
+    """R24: an offset past the end leads to the end, never to the start."""
     fill(store, 3)
     assert outcome(store.get_message("T", 0, offset)) == (status, next_offset, 0, 3)
 
@@ -99,7 +99,7 @@ def test_expired_offset_is_moved_to_the_first_kept_one(store, clock):
 
 
 def expire(store, clock):
-    """All files but the last: they are old by the clock and by the newest message."""
+    """Expire all files but the last: by the clock and by the newest message."""
     clock.now_ms = 4_000_000_000_000
     store.put_message(message("newest"))
     store.cleaner.config = dataclasses.replace(
@@ -134,7 +134,7 @@ def test_message_missing_in_the_log_is_skipped(store):
 
 @pytest.mark.parametrize("wanted", [None, "tag"])
 def test_gap_in_a_queue_is_skipped_without_hiding_messages(store, wanted):
-    """Offsets are left without a message by a commit that was taken back, and by damage."""
+    """A rolled-back commit, or damage, leaves offsets without a message."""
     fill(store, 3)
     queue = components_of(store).queues.get("T", 0)
     queue.skip_to(queue.max_offset + 4)
@@ -200,7 +200,7 @@ def test_get_message_past_the_visible_end_keeps_the_requested_offset(tmp_path, v
 
 
 def test_get_message_with_filter_advances_past_unmatched_messages(store):
-    """R26: it never sends a consumer round in a circle."""
+    """R26: a consumer never gets the same offset again."""
     fill(store, QUEUE_FILE_ENTRIES + 2, tags="A")
     wanted = wants("B")
     result = store.get_message("T", 0, 0, message_filter=wanted)
@@ -338,7 +338,7 @@ FLIPPED = [*range(96)]
 )
 @pytest.mark.parametrize(("count", "between"), [(1, 0), (5, 0), (5, 1), (90, 0), (90, 1)])
 def test_queue_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, count, between, wanted):
-    """Whether messages lie side by side in the log, or others lie between them."""
+    """The messages may be adjacent in the log, or not."""
     store = open_store(tmp_path, mapped_file_size_consume_queue=200 * ENTRY_BYTES)
     for number in range(count):
         store.put_message(message(f"body {number:03}", TAGS="a", n="1"))
@@ -385,7 +385,7 @@ def other_size(record):
 
 
 def other_properties_length(record):
-    """What no comparison with an entry notices."""
+    """Change a field that no comparison with an entry detects."""
     at = record.index(b"\x01T\x00") + 3
     return record[:at] + bytes([record[at] ^ 4]) + record[at + 1 :]
 
@@ -396,7 +396,7 @@ def other_properties_length(record):
 def test_record_damaged_in_an_open_store_stops_a_property_filter_at_its_offset(
     tmp_path, count_max, damage, matching
 ):
-    """Whether messages before it match or not, they count as served."""
+    """Messages before it count as served, whether they match or not."""
     store = open_store(
         tmp_path,
         mapped_file_size_consume_queue=200 * ENTRY_BYTES,
@@ -458,7 +458,7 @@ def test_offsets_only_read_skips_records_of_verified_entries(tmp_path):
 
 
 def test_corrupt_entry_with_huge_size_is_not_returned_as_a_position(tmp_path):
-    """Whoever reads it would make room for all of it."""
+    """A reader would allocate memory for the whole size."""
     store = open_store(tmp_path)
     fill(store, 2)
     queue = components_of(store).queues.get("T", 0)

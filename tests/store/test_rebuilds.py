@@ -35,11 +35,11 @@ LOG_BYTES = 1 << 13
 
 
 class Killed(BaseException):
-    """The end of a process: nothing comes after it."""
+    """The process is killed."""
 
 
 class KillingDisk(_WatchedDisk):
-    """Ends the process before a change of the disk, counted from its first."""
+    """Kills the process before a change of the disk, counted from the first."""
 
     def __init__(self, number):
         super().__init__(LocalDisk())
@@ -56,7 +56,7 @@ class KillingDisk(_WatchedDisk):
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
-    """Progress is noted every few records, as it is every GiB of a large log."""
+    """Record progress every few records, as is done every GiB of a large log."""
     monkeypatch.setattr(opener, "_PROGRESS_BYTES", LOG_BYTES // 2)
     monkeypatch.setattr(reput, "ONE_BY_ONE_MAX", 4)
 
@@ -71,7 +71,7 @@ def settings(**others):
 
 
 def a_store_without_queues(root, **others):
-    """A store with a log that has expired in front, a hole, and topics that were deleted."""
+    """Create a store without queues, whose log has expired files, a hole, and deleted topics."""
     store = open_store(root, **settings(**others))
     for number in range(MESSAGES):
         topic = "D" if number % 17 == 0 else TOPICS[number % 3]
@@ -89,7 +89,7 @@ def a_store_without_queues(root, **others):
 
 
 def content(store):
-    """All that a store gives out: each queue with its bounds, and what is found by each key."""
+    """Return everything that a store serves: queues with their bounds, and messages by key."""
     queues = {}
     for topic, queue_id, _ in components_of(store).queues:
         first, end = store.queue_offsets(topic, queue_id)
@@ -108,7 +108,7 @@ def content(store):
 
 
 def finished(root, **others):
-    """What the store holds after a start that nothing stops, and after one more."""
+    """Return the store's content after an undisturbed start, and after one more."""
     store = open_store(root, **settings(**others))
     found = content(store)
     store.shutdown()
@@ -127,7 +127,7 @@ def flush(request):
 
 
 def test_queue_rebuild_killed_at_any_disk_change_is_resumed(tmp_path, flush, caplog):
-    """Whether killed once, or again and again, each time a few changes later."""
+    """The start is killed once, or repeatedly, each time a few changes later."""
     caplog.set_level(logging.WARNING)
     a_store_without_queues(tmp_path / "store", **flush)
     shutil.copytree(tmp_path / "store", tmp_path / "whole")
@@ -159,7 +159,7 @@ def start_and_be_killed(root, number, **others):
 
 
 def watched(root, end_at=None, **others):
-    """A start that is told to end at some point; what it has reported of the queues."""
+    """Run a start that is told to end at some point; return its reports about queues."""
     reports = []
 
     def watch(doing, done, total):
@@ -221,7 +221,7 @@ def test_interrupted_rebuild_with_a_missing_queue_file_starts_over(tmp_path):
 
 
 def test_offsets_are_not_reused_after_a_killed_start(tmp_path):
-    """A queue's end may be known by the manifest alone, as its last messages are gone."""
+    """Only the manifest may know a queue's end, because its last messages are gone."""
     store = open_store(tmp_path, **settings())
     for number in range(200):
         store.put_message(message(f"{number}", "A", 0))
@@ -263,7 +263,7 @@ sys.exit(main())
 
 
 def start_process(root, number, left):
-    """A broker process that gets a signal as it makes queues again: its exit code, and its log."""
+    """Send a signal to a broker process that rebuilds queues; return its exit code and its log."""
     words = {
         "storePathRootDir": root,
         "listenPort": 0,
@@ -291,7 +291,7 @@ def start_process(root, number, left):
     ("number", "code"), spread(2, [("SIGTERM", 0), ("SIGINT", 0), ("SIGKILL", -9)])
 )
 def test_rebuild_interrupted_by_a_signal_is_resumed(tmp_path, number, code):
-    """SIGTERM ends it in order; after a kill, what was noted last is not done again."""
+    """SIGTERM ends the start cleanly; after a kill, recorded progress is not repeated."""
     a_store_without_queues(tmp_path / "store")
     shutil.copytree(tmp_path / "store", tmp_path / "whole")
     whole = finished(tmp_path / "whole")

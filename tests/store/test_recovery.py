@@ -53,8 +53,7 @@ def overwrite(root, offset, data):
 
 
 def crashed(root):
-    """As if the last one to use the directory had been killed before its first
-    checkpoint but one."""
+    """Make a directory look as if its last user was killed before its second checkpoint."""
     (root / "abort").write_bytes(OUR_SIGN)
     save_checkpoint(LocalDisk(), root / "checkpoint", Checkpoint(0, 0))
     (root / "config" / "manifest.json").unlink()
@@ -83,8 +82,8 @@ def test_recovery_ends_after_the_last_whole_record(tmp_path):
 
 
 def test_recovery_of_a_log_cut_in_its_last_records_keeps_the_whole_ones(tmp_path):
-    """R14, R15: what remains is read, what is torn is wiped,
-    and a shorter append revives nothing."""
+    """R14, R15: valid records are kept, torn ones are wiped, and a shorter append
+    revives nothing."""
     texts = ["first", "second one", "the third", "4"]
     origin = tmp_path / "origin"
     places = fill(origin, texts)
@@ -115,7 +114,7 @@ def test_recovery_of_a_log_cut_in_its_last_records_keeps_the_whole_ones(tmp_path
     "at", [0, 4, 8, 12, 16, 20, 28, 36, 40, 48, 56, 64, 72, 80, 84, 88, 95, 98, -1, -11]
 )
 def test_recovery_makes_a_damaged_record_a_hole_and_keeps_the_rest(tmp_path, at):
-    """G3: never the tail behind it, and no queue offset changes."""
+    """G3: all records after it are kept, and no queue offset changes."""
     texts = [f"body {n}" for n in range(8)]
     places = fill(tmp_path, texts)
     start, end = places[3]
@@ -133,7 +132,7 @@ def test_recovery_makes_a_damaged_record_a_hole_and_keeps_the_rest(tmp_path, at)
 
 
 def test_bad_record_before_the_checkpoint_is_kept_as_a_hole(tmp_path):
-    """A bad last record was acknowledged once: it is kept as a hole, and nothing is wiped."""
+    """A bad last record was acknowledged: it is kept as a hole, and nothing is wiped."""
     texts = ["one", "two"]
     places = fill(tmp_path, texts)
     overwrite(tmp_path, places[1][0] + 90, b"\xff")
@@ -200,7 +199,7 @@ def test_recovery_makes_a_garbage_log_file_one_hole(tmp_path):
 
 
 def test_recovery_ends_the_log_at_a_record_of_another_place(tmp_path):
-    """Stale bytes of another place are whole, with a good CRC, and still wrong."""
+    """Stale bytes of another position are a valid record with a valid CRC, and still wrong."""
     places = fill(tmp_path, ["one", "two"])
     end = places[-1][1]
     overwrite(tmp_path, end, encode_record(message("stale")))
@@ -226,7 +225,7 @@ def test_torn_tail_in_the_next_file_is_truncated(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_recovery_after_a_crash_just_after_a_file_roll(tmp_path, count):
-    """R10: the tail of the previous file is dispatched again as well."""
+    """R10: the end of the previous file is dispatched again as well."""
     texts = ["x" * 1800, "y" * 1800, "z" * 100][:count]
     fill(tmp_path, texts)
     blank = encode_blank(100)
@@ -243,10 +242,8 @@ def test_recovery_after_a_crash_just_after_a_file_roll(tmp_path, count):
 def test_recovered_hole_stays_a_hole_at_every_later_start(
     tmp_path, caplog, at, check_whole_log_bytes
 ):
-    """Also where queues are made again of a log so large that a start does not look at all of it.
-
-    What lies there looks like a record: only its checksum tells that a bit of it has changed.
-    """
+    """This holds even if queues are rebuilt from a log so large that a start does not scan all of
+    it. The hole looks like a record: only its checksum shows the flipped bit."""
     settings = {"check_whole_log_bytes": check_whole_log_bytes}
     texts = [f"body {n}" for n in range(8)]
     places = fill(tmp_path, texts)
@@ -293,7 +290,7 @@ LONG_AGO = 1_600_000_000
 
 
 def padded(root):
-    """A store that was killed, without a checkpoint, whose files are old."""
+    """Return a store with old files that was killed before any checkpoint."""
     places = fill(root, PADDED_TEXTS, **PADDED)
     crashed(root)
     (root / "checkpoint").unlink()
@@ -303,7 +300,7 @@ def padded(root):
 
 
 def test_recovery_does_not_write_over_sparse_blanks(tmp_path):
-    """That has never taken any: a disk that is nearly full would be full then."""
+    """Sparse blanks take no space; a nearly full disk would be full if they did."""
     padded(tmp_path)
     disk = FaultyDisk(LocalDisk())  # which counts what is written from now on
     store = open_store(tmp_path, disk, **PADDED)
@@ -314,7 +311,7 @@ def test_recovery_does_not_write_over_sparse_blanks(tmp_path):
 
 
 def test_recovery_keeps_file_modification_times(tmp_path):
-    """Retention goes by that: else none would go for days."""
+    """Retention uses these times: otherwise no file would expire for days."""
     padded(tmp_path)
     store = open_store(tmp_path, **PADDED)
     assert {file.stat().st_mtime for file in (tmp_path / LOG).iterdir()} == {LONG_AGO}
@@ -358,7 +355,8 @@ KEPT = QUEUE_FILE_ENTRIES // 2
 
 
 def without_its_end(root, how):
-    """A store that was killed, and of whose messages a power loss has left few; its queues, all."""
+    """Return a killed store whose log lost most messages in a power loss, and whose queues have
+    all."""
     store = open_store(root, flush_disk_type=FlushDiskType(how))
     for number in range(4 * QUEUE_FILE_ENTRIES):
         put = store.put_message(message(number))
@@ -406,14 +404,16 @@ DAMAGED, SAME_SIZE = 2, 40
 
 
 def record_in_a_body(at):
-    """A whole record of another topic, for a place in the log: what a sender may choose."""
+    """Return a whole record of another topic for a log position, as a sender may
+    put into a body."""
     draft = draft_of(message("FORGED", topic="Payments"))
     draft.prepare()
     return draft.encode(1, at, 1_700_000_000_000)
 
 
 def log_with_a_record_in_a_body(root, count):
-    """Messages, the third with a record in its body; their bodies, and where each lies."""
+    """Store messages, the third with a record in its body; return the bodies and
+    their positions."""
     store = open_store(root, mapped_file_size_commit_log=1 << 16)
     store.put_message(message("honest", topic="Payments"))
     sent, places = [], []

@@ -59,7 +59,7 @@ def after_a_start(root):
 
 
 def tear_a_batch(store, disk):
-    """Let a batch land as a whole, say that it has not, and let nothing be written from then on."""
+    """Write a batch completely, report failure, and refuse all later writes."""
     torn = Fault(len(disk.operations), kinds={"write"}, error=errno.ENOSPC, prefix=1 << 20)
     disk.plan = (torn, Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC))
     assert [each.status.name for each in put_as_batch(store)] == ["SERVICE_NOT_AVAILABLE"]
@@ -132,8 +132,7 @@ def test_stop_that_cannot_wipe_refused_messages_keeps_the_abort_file(tmp_path, c
 
 
 def test_wiping_goes_from_the_end_to_the_start_so_that_a_kill_leaves_no_hole(tmp_path):
-    """What a kill in the middle of it leaves is what a kill in the middle of the
-    write would have left."""
+    """A kill during the wipe leaves what a kill during the write would have left."""
     disk = FaultyDisk(LocalDisk())
     store = with_one_message(tmp_path, disk)
     tear_a_batch(store, disk)

@@ -30,7 +30,7 @@ FILES = {
 
 
 def acknowledged(root, sizes):
-    """The bodies that a store has acknowledged before it was killed, and where its log ended."""
+    """Return the acknowledged bodies of a killed store, and the end of its log."""
     store = open_store(root, **FILES)
     texts = [f"{number} ".ljust(size, "x") for number, size in enumerate(sizes)]
     for text in texts:
@@ -41,13 +41,13 @@ def acknowledged(root, sizes):
 
 
 def put(store, text):
-    """Put a message that has its first character for a key, and see it acknowledged."""
+    """Put a message with its first character as key, and check that it is acknowledged."""
     stored = store.wait_until_stored(store.put_message(message(text, keys=text[0])))
     assert stored.status.name == "PUT_OK"
 
 
 def found_in(store):
-    """The message at each offset, and where its record lies."""
+    """Return the message at each offset, and the position of its record."""
     return {
         each.queue_offset: (each.body.decode(), each.physical_offset)
         for each in read_all(store, "T", 0)
@@ -55,7 +55,7 @@ def found_in(store):
 
 
 def bodies_at(store, queue_offset):
-    """The message at an offset, as a pull of one message gets it."""
+    """Return the message at an offset, as a pull of one message gets it."""
     found = store.get_message("T", 0, queue_offset, count_max=1)
     return [each.body.decode() for each in messages_of(found)]
 
@@ -73,8 +73,8 @@ refusals = st.lists(
 
 @given(messages, refusals)
 def test_start_with_any_refused_reads_loses_no_message(sizes, pages):
-    """It is refused, and has changed no byte of the log; or serves what it does not call a hole,
-    and all of it once the disk is well."""
+    """The start is refused without changing the log, or serves everything but reported holes, which
+    it serves once the disk recovers."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         texts, end = acknowledged(root, sizes)
@@ -106,7 +106,8 @@ def test_start_with_any_refused_reads_loses_no_message(sizes, pages):
 
 @given(messages, refusals)
 def test_out_of_memory_at_start_is_no_damage(sizes, pages):
-    """The start is refused, or all is served when there is memory again; nothing is a hole."""
+    """The start is refused, or everything is served when memory is available again; nothing becomes
+    a hole."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         texts, end = acknowledged(root, sizes)
@@ -138,7 +139,7 @@ def test_out_of_memory_at_start_is_no_damage(sizes, pages):
 @pytest.mark.parametrize("times", [1, 4, 8, 12, 16, 20, 24, 30, 40, 60, FOR_GOOD])
 @pytest.mark.parametrize("size", [400, 20_000])
 def test_refused_read_at_the_log_end_is_not_taken_for_the_end(tmp_path, size, times):
-    """The last message may be read a moment later; nothing is written over it before."""
+    """The last message may be readable a moment later; nothing may overwrite it before."""
     texts, end = acknowledged(tmp_path, [9_000, 400, size])
     before = log_of(tmp_path)
     disk = FaultyDisk(unreadable=[Refusal(LOG, (end - size // 2) // PAGE * PAGE, times)])
@@ -158,7 +159,7 @@ def test_refused_read_at_the_log_end_is_not_taken_for_the_end(tmp_path, size, ti
 def test_message_readable_again_is_served_though_its_predecessor_is_damaged(
     tmp_path,
 ):
-    """Of a log so large, too, that no start looks at all of it: both are one hole."""
+    """Also in a log so large that no start scans all of it: both are one hole."""
     texts, _ = acknowledged(tmp_path, [6_000, 20, 9_000, 20])
     second = len(texts[0]) + 200
     [path] = (tmp_path / LOG).iterdir()
@@ -178,7 +179,8 @@ LARGE = {**FILES, "check_whole_log_bytes": 0}
 
 
 def large_store(root):
-    """The messages of a store that was stopped; the third lies across a page that will be bad."""
+    """Return the messages of a stopped store; the third crosses the page that will
+    be unreadable."""
     texts = [f"{number} ".ljust(size, "x") for number, size in enumerate([900, 900, 9_000, 900])]
     store = open_store(root, **LARGE)
     for text in texts:
@@ -213,7 +215,7 @@ def test_rebuild_from_the_log_skips_unreadable_page(tmp_path, lost, times):
     ("of", "at"), [("checkpoint", 0), ("abort", 0), ("index", 0), ("index", 2 * PAGE)]
 )
 def test_unreadable_derived_file_is_rebuilt_or_ignored(tmp_path, of, at, times, after, caplog):
-    """The first two pages of an index file are those of header and slots, then come its entries."""
+    """The first two pages of an index file contain header and slots; the entries follow."""
     settings = {**LARGE, "max_hash_slot_num": (2 * PAGE - 40) // 4}
     store = open_store(tmp_path, **settings)
     texts = [f"{number} first" for number in range(5)]

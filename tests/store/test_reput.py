@@ -1,4 +1,4 @@
-"""Reput carries messages to queues and index, and tells listeners."""
+"""Reput dispatches messages to queues and index, and notifies listeners."""
 
 import errno
 import os
@@ -42,7 +42,7 @@ def test_arrival_listener_is_called_once_per_queue_with_all_tag_codes(tmp_path, 
 
 
 def test_message_is_readable_when_arrival_listener_is_called(tmp_path):
-    """Else a waiting pull would be woken, find nothing and wait on."""
+    """Otherwise a held pull would be woken, find nothing, and wait again."""
     read = []
 
     class Reads:
@@ -100,7 +100,7 @@ def test_failing_arrival_listener_is_still_called_for_other_queues(
 
 
 def test_last_message_of_a_quiet_topic_is_visible_at_once(tmp_path, listener):
-    """R7: RocketMQ's last messages of a batch were not shown until more came."""
+    """R7: RocketMQ's last messages of a batch were not visible until more arrived."""
     store = open_store(tmp_path, listener=listener)
     for number in range(50):
         store.put_message(message(number))
@@ -144,7 +144,7 @@ def test_just_written_chunk_is_dispatched_without_reading_it_again(tmp_path, lis
 
 
 def test_reput_reads_the_log_for_writes_that_are_no_longer_in_memory(tmp_path, listener):
-    """Appends of both kinds in turn, over several files, while nobody reads for a while."""
+    """Both kinds of append in turn, over several files, without a dispatch for a while."""
     store = open_store(
         tmp_path,
         listener=listener,
@@ -228,7 +228,7 @@ def test_index_catches_up_when_it_is_queried(tmp_path):
 
 
 def test_index_catches_up_in_small_steps(tmp_path):
-    """A step of 4,000 records took a whole turn of the loop where the machine was busy."""
+    """A step of 4,000 records took a whole turn of the loop on a busy machine."""
     count = 3_000
     store = open_store(tmp_path, mapped_file_size_commit_log=4 << 20, max_index_num=1 << 14)
     for _ in range(count):
@@ -250,8 +250,7 @@ def test_index_catches_up_in_small_steps(tmp_path):
 def test_reput_skips_damaged_record_and_dispatches_those_past_it(
     tmp_path, caplog, behind_start, many
 ):
-    """The log is so large that a start does not look at all of it,
-    and queues and index are lost."""
+    """A start does not scan such a large log, and queues and index are missing."""
     settings = {"check_whole_log_bytes": 0, "mapped_file_size_commit_log": 1 << 17}
     texts = [f"{number} " + "x" * 20 for number in range(500 if many else 20)]
     store = open_store(tmp_path, **settings)
@@ -277,7 +276,7 @@ def test_reput_skips_damaged_record_and_dispatches_those_past_it(
 
 
 def test_closing_store_dispatches_nothing_and_reports_no_damage(tmp_path, caplog):
-    """What wakes reput last is the flush of the stop itself."""
+    """The flush of the stop itself is the last event that wakes reput."""
     disk = FullForQueues(LocalDisk())
     store = open_store(tmp_path, disk)
     disk.is_full = True
@@ -293,7 +292,7 @@ def test_closing_store_dispatches_nothing_and_reports_no_damage(tmp_path, caplog
 
 
 class FullForQueues(FaultyDisk):
-    """Has room for the log, and none for consume queues while it is told so."""
+    """A disk with room for the log, and at times none for consume queues."""
 
     is_full = False
 
@@ -348,7 +347,7 @@ def test_files_deleted_before_indexing_are_not_logged_as_damage(
 def test_permanent_dispatch_error_stops_the_store_from_taking_messages(
     tmp_path, monkeypatch, caplog, error
 ):
-    """Else they would be acknowledged, and nobody would ever see them."""
+    """Otherwise messages would be acknowledged that never become visible."""
     store = open_store(tmp_path)
     store.put_message(message("seen"))
 

@@ -44,7 +44,7 @@ def clock():
 
 
 class Disk(FaultyDisk):
-    """A disk of which it can be said how full it is."""
+    """A disk with a settable usage."""
 
     ratio = 0.5
     after_delete = None
@@ -81,7 +81,7 @@ def store_on(tmp_path, disk, clock, **settings):
 
 
 def store_at(store, clock, now_ms):
-    """One more message, at a time."""
+    """Store one more message at a time."""
     clock.now_ms = now_ms
     store.put_message(message("x"))
 
@@ -114,7 +114,7 @@ TEN_YEARS = 3_650 * 24 * HOUR
 
 
 def test_retention_deletes_nothing_when_the_clock_is_years_ahead(tmp_path, disk, clock):
-    """R31: neither while the broker runs nor if it starts then."""
+    """R31: neither while the broker runs, nor if it starts then."""
     store = store_on(tmp_path, disk, clock)
     clock.now_ms = NOON + TEN_YEARS
     for ratio in (0.5, 0.75):
@@ -196,7 +196,7 @@ def test_message_being_read_stays_readable_after_deletion(tmp_path, disk, clock)
 
 
 def test_restart_after_retention_finds_all_remaining_messages(tmp_path, disk, clock):
-    """R27: the first offset of a queue is one that can be read, before and after a restart."""
+    """R27: the first offset of a queue is readable, before and after a restart."""
     store = store_on(tmp_path, disk, clock)
     disk.ratio = 0.85
     store.clean()
@@ -213,7 +213,7 @@ def test_restart_after_retention_finds_all_remaining_messages(tmp_path, disk, cl
 
 
 def test_power_loss_during_retention_leaves_a_store_that_opens(tmp_path, clock):
-    """The log must not come back with an old file, and without the one behind it."""
+    """The log must not come back with an old file whose successor is missing."""
     root, scratch = tmp_path / "store", tmp_path / "states"
     root.mkdir()
     scratch.mkdir()
@@ -281,7 +281,7 @@ def test_start_after_a_kill_during_deletion_rebuilds_nothing_checkpointed(tmp_pa
 
 
 def test_time_search_during_deletion_uses_the_remaining_files(tmp_path, clock):
-    """The queues hear of it last: until then, they have entries of messages that are gone."""
+    """The queues are updated last: until then they have entries of deleted messages."""
     disk = Disk(LocalDisk())
     store = store_on(tmp_path, disk, clock)
     store_at(store, clock, NOON + HOUR)
@@ -344,7 +344,7 @@ def full_disk():
 
 
 def with_log_files(tmp_path, disk, clock, count, **settings):
-    """A store with so many log files, written now."""
+    """Create a store with this number of new log files."""
     store = open_store(tmp_path, disk, clock, file_reserved_time_hours=72, **settings)
     fill_log_files(store, count)
     written_now(store, clock)
@@ -381,8 +381,8 @@ def test_disk_that_stays_full_loses_all_files_but_the_last(tmp_path, full_disk, 
 
 
 class HoldingDisk(FullDisk):
-    """A disk that keeps the room of deleted log files until it commits, or as long as readers,
-    or snapshots, hold them."""
+    """A disk that frees deleted log files only when it commits, or when no reader or snapshot uses
+    them."""
 
     held = 0
 
@@ -495,7 +495,7 @@ def test_deletion_is_reported_though_the_disk_refuses_what_follows(tmp_path, ful
 
 
 class SecondDelete(Fault):
-    """The deletion of the second file of the log fails, again and again."""
+    """Fails each deletion of the second log file."""
 
     def hits(self, operation):
         return super().hits(operation) and int(operation.path.name) == LOG_FILE_BYTES

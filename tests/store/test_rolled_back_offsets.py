@@ -18,7 +18,7 @@ KEY = ("T", 0)
 
 
 def gap_of(store):
-    """The offsets that the queue has no messages at."""
+    """Return the offsets of the queue without messages."""
     there = {each.queue_offset for each in read_all(store, *KEY)}
     return set(range(store.queue_offsets(*KEY).next)) - there
 
@@ -71,7 +71,7 @@ def test_reader_at_the_start_of_a_rolled_back_queue_has_lost_nothing(tmp_path):
 
 
 def test_rolled_back_gap_is_marked_over_checkpoints_and_kills(tmp_path, monkeypatch):
-    """Between the rows that were rolled back and the next message of their queue, too."""
+    """Also between the rolled-back rows and the next message of their queue."""
     for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
         monkeypatch.setattr(f"rocketpoll.broker.store.dispatch.reput.{name}", 1)
     pieces, is_all = 0, False
@@ -92,7 +92,7 @@ def test_rolled_back_gap_is_marked_over_checkpoints_and_kills(tmp_path, monkeypa
 
 
 def damage(root, *messages):
-    """Have the log lose messages."""
+    """Make the log lose messages."""
     for each in messages:
         place = each.physical_offset
         files = [path for path in (root / "commitlog").iterdir() if int(path.name) <= place]
@@ -101,7 +101,7 @@ def damage(root, *messages):
 
 
 def lose(root, *messages):
-    """Have a stopped store lose messages and queues; the store as it starts then."""
+    """Make a stopped store lose messages and queues; return it started."""
     damage(root, *messages)
     shutil.rmtree(root / "consumequeue")
     return open_store(root)

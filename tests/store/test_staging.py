@@ -26,7 +26,7 @@ A = StagedName("s", 3, "a", 0)
 
 
 class ReadingDisk(FaultyDisk):
-    """Notes which small files are read."""
+    """Records the reads of small files."""
 
     def __init__(self, disk):
         super().__init__(disk)
@@ -82,7 +82,7 @@ def test_restaged_chunk_replaces_the_first(tmp_path, time):
 
 
 def test_full_staging_area_is_logged_once_until_all_refused_chunks_fit(tmp_path, time, caplog):
-    """Others may find room for less, and go on: it is not over for that."""
+    """Others may fit smaller chunks, and continue; the shortage is not over then."""
     staging = opened(tmp_path, time, 100)
     staging.put(A, 1, b"a" * 44)
     for number in range(1, 9):
@@ -104,7 +104,7 @@ def test_full_staging_area_is_logged_once_until_all_refused_chunks_fit(tmp_path,
 
 @pytest.mark.parametrize("kind", ["create", "write"])
 def test_failed_staging_write_takes_no_space(tmp_path, time, kind):
-    """Attempts have names of their own, so that nobody would take it back."""
+    """Attempts have unique names, so nothing else would free the space."""
     disk = FaultyDisk(LocalDisk())
     staging = StagingArea(disk, tmp_path / "staging", 100, time, RecentLosses(lambda: 0))
     disk.plan = [Fault(persistent=True, kinds=frozenset({kind}), error=errno.ENOSPC)]
@@ -180,7 +180,7 @@ def test_staged_chunks_of_dead_runs_are_deleted_after_retention(tmp_path, time, 
 
 
 class Interrupted(str):
-    """The name of a sink; while it is compared for the first time, another thread has its turn."""
+    """The name of a sink; its first comparison lets another thread run."""
 
     __hash__ = str.__hash__
     meanwhile = None

@@ -30,7 +30,7 @@ SMALL_INDEX = {"max_hash_slot_num": 3000, "max_index_num": 40}
 
 
 def check_start(root, caplog, **settings):
-    """Open a store that was killed; nothing is made again, and all of it is right."""
+    """Open a killed store; check that nothing is rebuilt, and that everything is right."""
     caplog.clear()
     store = open_store(root, **settings)
     assert lines_of(caplog, "rocketpoll.broker.store") == []
@@ -42,7 +42,7 @@ def check_start(root, caplog, **settings):
 
 
 def test_checkpoint_beside_a_full_queue_file_is_consistent_after_a_kill(tmp_path, caplog):
-    """Queues that had room are ahead of the place up to which all of the log was dispatched."""
+    """Queues with room are ahead of the position up to which the whole log was dispatched."""
     no_room = FaultIn(0, True, frozenset({"create"}), errno.ENOSPC, directory="U")
     disk = FaultyDisk(LocalDisk(), [no_room])
     store = open_store(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
@@ -62,7 +62,7 @@ def test_checkpoint_beside_a_full_queue_file_is_consistent_after_a_kill(tmp_path
 
 
 class Hooked(FaultyDisk):
-    """Calls ``before`` with each operation that changes something."""
+    """Calls ``before`` at each operation that changes something."""
 
     def __init__(self):
         super().__init__(LocalDisk())
@@ -74,7 +74,8 @@ class Hooked(FaultyDisk):
 
 
 def test_checkpoint_beside_a_topic_deletion_is_consistent_after_a_kill(tmp_path, caplog):
-    """What is put into the topic while it goes is dispatched again, and others are ahead then."""
+    """Messages put into the topic during its deletion are dispatched again, and other queues are
+    ahead."""
     disk = Hooked()
     store = open_store(tmp_path, disk)
     store.put_message(message("old"))

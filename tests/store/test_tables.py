@@ -56,7 +56,7 @@ def content(directory):
 
 
 def number_of(value):
-    """Which of the `offsets` a table holds; it must be one of them, whole."""
+    """Return which of the `offsets` a table holds; it must be one of them, complete."""
     if value == DEFAULT:
         return 0
     number = value.offset_table["topic-0@group"][0]
@@ -65,7 +65,7 @@ def number_of(value):
 
 
 def saved(value):
-    """A table as its file has it."""
+    """Return a table's file content."""
     return with_checksum(encode_body(value))
 
 
@@ -391,11 +391,9 @@ def test_load_that_cannot_quarantine_or_flush_raises_and_loses_nothing(root):
 
 
 def assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states=STATES):
-    """At each operation: the last value whose save had returned, or one that was saved after it.
-
-    ``returned`` holds, for each save in its order, its number and how many operations there
-    were when it had returned; None if it failed.
-    """
+    """Check that each power loss leaves the last value whose save returned, or a later one.
+    ``returned`` has, for each save in order, its number and the count of operations when it
+    returned; None if it failed."""
     for point in range(len(disk.operations) + 1):
         before = [at for at, (_, done) in enumerate(returned) if done is not None and done <= point]
         newest = before[-1] if before else None
@@ -465,7 +463,7 @@ def test_any_history_and_then_a_power_loss_leaves_a_table(tmp_path_factory, step
 def test_power_loss_check_of_tables_detects_a_missing_directory_flush(tmp_path):
     class Forgetful(RecordingDisk):
         def flush_directory(self, path):
-            """Nothing."""
+            pass
 
     recorded = tmp_path / "recorded"
     (recorded / "config").mkdir(parents=True)

@@ -18,7 +18,7 @@ from rocketpoll.broker.store.message_store import MessageStore
 )
 @settings(max_examples=50)
 def test_time_search_equals_a_linear_scan(tmp_path_factory, times, wanted):
-    """R30: equal times, before the first, behind the last, over the edges of files."""
+    """R30: equal times, before the first, past the last, across files."""
     clock = ManualClock(0)
     store = open_store(tmp_path_factory.mktemp("store"), clock=clock)
     for time in times:
@@ -40,7 +40,7 @@ JUMPS_MS = [1_000, 2_000, 70_000, HOUR_MS, 48 * HOUR_MS, -1_000, -65_000, -HOUR_
 
 
 def fewest_wrong(times, wanted, *, upper):
-    """The cut of a queue with the fewest messages on the wrong side, by looking at each of all."""
+    """Return the cut with the fewest messages on the wrong side, by checking all of them."""
 
     def is_before(time):
         return time <= wanted if upper else time < wanted
@@ -61,7 +61,7 @@ def fewest_wrong(times, wanted, *, upper):
 def test_searches_by_time_and_key_are_right_whatever_the_clock_has_done(
     tmp_path_factory, jumps, ends, check, killed
 ):
-    """It jumps both ways, over restarts too; a start may follow the log from its end alone."""
+    """The clock jumps both ways, also over restarts; a start may scan only the end of the log."""
     root, clock = tmp_path_factory.mktemp("store"), ManualClock(START_MS)
     sizes = {"check_whole_log_bytes": check, "max_index_num": 9}
     store = open_store(root, clock=clock, **sizes)
@@ -90,7 +90,8 @@ def test_searches_by_time_and_key_are_right_whatever_the_clock_has_done(
 
 
 def test_time_lookup_finds_messages_stored_after_a_clock_was_ahead(tmp_path):
-    """For one message by ten years, and over restarts: the fewest messages are passed over."""
+    """One message was stored ten years ahead, also over restarts: the fewest
+    messages are skipped."""
     clock = ManualClock(START_MS)
     store = open_store(tmp_path, clock=clock)
     for number in range(100):

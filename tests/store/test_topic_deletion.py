@@ -37,7 +37,7 @@ def put(store, *texts, topic="T", queue_id=0):
 
 
 class Telling(FaultyDisk):
-    """Calls somebody before each operation."""
+    """Calls a function before each operation."""
 
     def __init__(self):
         super().__init__(LocalDisk())
@@ -98,7 +98,7 @@ def test_message_put_during_topic_deletion_belongs_to_the_recreated_topic(tmp_pa
 
 
 class CountingDisk(FaultyDisk):
-    """Counts the bytes that are written, and the operations."""
+    """Counts operations and written bytes."""
 
     def __init__(self):
         super().__init__(LocalDisk())
@@ -111,7 +111,7 @@ class CountingDisk(FaultyDisk):
 
 @pytest.mark.deep
 def test_topic_deletion_cost_does_not_grow_with_earlier_deletions(tmp_path):
-    """Between two saves of the manifest, of which there is one for hundreds of deletions."""
+    """Measured between two saves of the manifest, which is saved once for hundreds of deletions."""
     disk = CountingDisk()
     store = open_store(tmp_path, disk)
     written, operations, most = [], [], 2 * DELETIONS_MAX
@@ -209,7 +209,8 @@ def test_unknown_outcome_of_topic_deletion_stops_the_store(tmp_path):
 def test_topic_deletion_with_any_disk_error_is_atomic_after_restart(
     tmp_path, persistent, prefix, killed
 ):
-    """What was put before it and is acknowledged behind it goes with the topic or stays with it."""
+    """A message put before the deletion and acknowledged after it is deleted or kept together with
+    the topic."""
     for number in count():
         root = tmp_path / str(number)
         root.mkdir()
@@ -295,7 +296,8 @@ def test_power_loss_neither_revives_deleted_messages_nor_takes_new_ones(tmp_path
 
 
 def deleted_behind_a_checkpoint(root):
-    """A store, and what was done to its disk: a topic came and went since its checkpoint."""
+    """Return a store, and the disk operations of a topic created and deleted since
+    its checkpoint."""
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
     store = open_store(root, disk)
@@ -308,8 +310,7 @@ def deleted_behind_a_checkpoint(root):
 
 
 def test_second_crash_before_the_checkpoint_hides_no_message_after_deletion(tmp_path, dice):
-    """Where the deletion counts from was found by the start behind the first:
-    it is noted at once."""
+    """The first start finds the end of the deletion, and records it at once."""
     store, disk = deleted_behind_a_checkpoint(tmp_path / "told")
     for state in power_loss_states(disk.log(), dice, 5, tmp_path):
         again = open_store(state)
@@ -342,7 +343,7 @@ def test_messages_of_a_deleted_topic_are_not_found_by_key(tmp_path, restart):
 def test_files_of_a_deletion_that_a_crash_has_left_half_done_are_out_of_the_way_at_once(
     tmp_path, made_again
 ):
-    """It was noted, and the files were not moved yet, or a power loss has moved them back."""
+    """The deletion was recorded, and its files not moved yet, or moved back by a power loss."""
     store = open_store(tmp_path)
     for queue_id in range(4):
         put(store, *"abcdefghijkl", queue_id=queue_id)

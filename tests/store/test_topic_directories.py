@@ -17,7 +17,7 @@ TOPICS = ("Orders", "orders", "ORDERS")
 
 
 class DiskWithoutCapitals(LocalDisk):
-    """Finds what is there under any spelling, and keeps that of whoever made it."""
+    """A disk that ignores case in names, and keeps the spelling of the creator."""
 
     def __init__(self, root):
         super().__init__()
@@ -79,7 +79,7 @@ def put_in_turn(store, texts):
 def test_topics_differing_in_case_keep_their_messages_over_restarts(
     tmp_path, disk, end, made_again
 ):
-    """So few files may be open that each is opened again, by its name, to be read."""
+    """So few files may be open that each is opened again by name."""
     texts = []
     for life in range(3):
         store = open_store(tmp_path, disk, open_files_max=2)

@@ -26,7 +26,7 @@ STORIES = count("ROCKETPOLL_TOPIC_HISTORIES", 16, wide=100)
 
 @pytest.fixture(params=["few", "many"])
 def _dispatch(request, monkeypatch):
-    """Records are carried to their queues a few or many at a time."""
+    """Dispatch records to their queues a few or many at a time."""
     if request.param == "many":
         for room in ("dispatch.reput", "startup.consistency_check"):
             monkeypatch.setattr(f"rocketpoll.broker.store.{room}.FEW_MAX", 0)
@@ -104,7 +104,7 @@ def test_recreated_topic_is_served_after_the_manifest_was_lost(tmp_path, new_cou
 def test_recreated_topic_is_served_though_its_first_messages_are_damaged(
     tmp_path, damaged, check_whole_log_bytes, caplog
 ):
-    """Its offsets do not begin with 0 then, for those who look for them in the log."""
+    """In the log, its first offset is not 0 then."""
     store = open_store(tmp_path)
     put(store, *named("old", 10))
     store.delete_topic("T")
@@ -141,7 +141,7 @@ def test_repeated_dispatch_of_an_existing_topic_is_no_recreation(tmp_path, caplo
 
 @pytest.mark.parametrize("leads_to", [(1, 50), (0, 0), (1, 1 << 30)])
 def test_damaged_queue_entry_is_not_taken_for_a_recreated_topic(tmp_path, leads_to, caplog):
-    """It leads to another message, to nothing, or behind the end of the log."""
+    """The entry leads to another message, to nothing, or past the end of the log."""
     store = open_store(tmp_path)
     put(store, *named("first", 5), queue_id=1)
     put(store, *named("second", 5))
@@ -164,7 +164,7 @@ def test_damaged_queue_entry_is_not_taken_for_a_recreated_topic(tmp_path, leads_
 
 @pytest.mark.parametrize("new_count", [3, 40])
 def test_older_manifest_says_nothing_of_a_recreated_topic(tmp_path, new_count):
-    """No start compares all of it with the log: that the manifest is older has to be enough."""
+    """No start compares all of it with the log, so an older manifest alone must suffice."""
     store = open_store(tmp_path, check_whole_log_bytes=0)
     put(store, *named("old", 20))
     store.save_checkpoint()
@@ -182,7 +182,7 @@ def test_older_manifest_says_nothing_of_a_recreated_topic(tmp_path, new_count):
 
 @pytest.mark.parametrize("lost", ["missing", "damaged"])
 def test_recreated_topic_is_not_taken_for_half_deleted(tmp_path, lost):
-    """The backup may be the note of a deletion that has been brought to its end."""
+    """The backup may describe a deletion that has been completed."""
     store = open_store(tmp_path)
     put(store, *named("old", 5))
     store.save_checkpoint()
@@ -207,7 +207,7 @@ def test_recreated_topic_is_not_taken_for_half_deleted(tmp_path, lost):
 
 
 class History:
-    """What was done with two topics, and what the last of each name must still hold."""
+    """The operations on two topics, and what the last topic of each name must contain."""
 
     def __init__(self, root, dice):
         self.root, self.dice = root, dice
@@ -245,7 +245,7 @@ class History:
             (self.root / "config" / "manifest.json").write_bytes(self.dice.choice(self.older))
 
     def hidden_fields(self, found):
-        """Messages that should be served."""
+        """Return the messages that should be served."""
         return {
             queue: texts
             for queue, texts in self.living.items()

@@ -26,7 +26,7 @@ WANTED = {"all": None, "by tag": wants("a"), "by property": message_filter(BY_PR
 
 @pytest.fixture(params=["one queue", "two queues in turn"])
 def filled(tmp_path, request):
-    """A store that was killed, and the offsets of T's queue 0 whose messages lie on the page."""
+    """Return a killed store, and the offsets of T's queue 0 whose messages are on the bad page."""
     store = open_store(tmp_path, **FILES)
     for _ in range(COUNT):
         store.put_message(message("x" * 100, tags="a", n="1"))
@@ -44,7 +44,7 @@ def filled(tmp_path, request):
 
 
 def served(store, **limits):
-    """The offsets that a consumer gets that goes on wherever it is sent to, and where it stops."""
+    """Return the offsets that a consumer gets which follows all responses, and where it stops."""
     at, seen = 0, []
     while True:
         try:
@@ -116,7 +116,8 @@ def test_last_message_before_an_unreadable_page_is_found_by_its_place(filled):
 
 @pytest.fixture
 def timed(tmp_path):
-    """A store whose messages were stored a second apart, and when; a page of its log goes bad."""
+    """Return a store with messages one second apart, and their times; a page of its log becomes
+    unreadable."""
     disk, clock = FaultyDisk(), ManualClock(0)
     store = open_store(tmp_path, disk, clock=clock, **FILES)
     times = range(10_000, 10_000 + 1_000 * COUNT, 1_000)

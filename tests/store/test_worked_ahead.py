@@ -38,7 +38,7 @@ def _few_at_a_time(monkeypatch):
 
 
 def tagged(text, topic="T", queue_id=0):
-    """A message whose tags and keys are told by its text; some have none."""
+    """Return a message whose tags and keys depend on its text; some have none."""
     number = int(text.split()[-1])
     tags = f"tag {number % 3}" if number % 4 else None
     keys = " ".join(f"k{each}" for each in range(number % 5)) or None
@@ -46,14 +46,14 @@ def tagged(text, topic="T", queue_id=0):
 
 
 def open_with_room(root, **settings):
-    """A store whose files end amid chunks, with room for many keys."""
+    """Open a store whose files end within chunks, with room for many keys."""
     listener = Listener()
     settings = {"mapped_file_size_commit_log": 1 << 14, "max_index_num": 1 << 12, **settings}
     return open_store(root, listener=listener, **settings), listener
 
 
 def places_of_rows(store):
-    """The places of all rows in the log."""
+    """Return the positions of all rows in the log."""
     found = [each for queue in QUEUES for each in read_all(store, *queue)]
     return {each.physical_offset for each in found if each.body.startswith(b"row")}
 
@@ -81,10 +81,8 @@ def test_rows_that_are_committed_are_not_read_again(tmp_path, monkeypatch):
 
 
 class Story:
-    """Batches that are committed or rolled back while others send and topics are deleted.
-
-    Told of the same seed it is the same, whatever reput remembers.
-    """
+    """Batches that are committed or rolled back, while others send and topics are deleted. The same
+    seed gives the same events, whatever reput caches."""
 
     def __init__(self, root, seed):
         self.dice = random.Random(seed)
@@ -118,7 +116,7 @@ class Story:
             sink.abort(batch_id)
 
     def between(self):
-        """What others do amid a commit."""
+        """Do what others do during a commit."""
         act = self.dice.random()
         if act < 0.3:
             for text in self.texts("other", 3):
@@ -127,7 +125,7 @@ class Story:
             self.store.delete_topic("U")
 
     def end(self):
-        """All that came of it."""
+        """Return the final content."""
         codes = defaultdict(set)
         for topic, queue_id, _, new in self.listener.arrivals:
             codes[topic, queue_id].update(new or ())

@@ -30,7 +30,7 @@ Recorder(orders["disk"], RecordingWriter(orders["recording"]), rules, seed=1).in
 
 
 class RecordedProgram:
-    """A program that has a disk, and what it has done to it."""
+    """A program with a disk, and the recorded operations."""
 
     def __init__(self, base, program, *rules):
         self.disk = base / "disk"
@@ -57,17 +57,16 @@ class RecordedProgram:
         self._process.communicate()
 
     def ended(self):
-        """Let it come to its end: what it printed, and with what it ended."""
+        """Wait for its end; return its output and exit code."""
         said, _ = self._process.communicate(timeout=_PATIENCE_SECONDS)
         return said, self._process.returncode
 
     def heard(self):
-        """The next line that it prints; it waits for its standard input then,
-        if it asks for that."""
+        """Return its next output line; it then waits for input if it reads any."""
         return self._process.stdout.readline()
 
     def calls(self):
-        """What is recorded so far."""
+        """Return the calls recorded so far."""
         recording = Recording(self._path)
         calls = list(recording.new_calls())
         recording.close()
@@ -77,7 +76,7 @@ class RecordedProgram:
         return [kind for kind, *_ in self.calls()]
 
     def model(self):
-        """What may be left when the power goes now."""
+        """Return a model of what a power loss now may leave."""
         model = PowerLossModel()
         replay = Replay(model)
         for call in self.calls():

@@ -33,14 +33,14 @@ _CHANGES_OF_NAMES = frozenset(
 
 
 class Handle(NamedTuple):
-    """What was opened: its number in the recording, and its path, a directory's with a slash."""
+    """An open file: its number in the recording, and its path, with a slash for a directory."""
 
     number: int
     path: str
 
 
 class Recorder:
-    """Stands between a process and its files, from `install` on."""
+    """Records a process's file operations, from `install` on."""
 
     def __init__(self, disk, writer, rules, seed=0):
         self._disk = disk
@@ -55,7 +55,7 @@ class Recorder:
         self._last_flushes = {}  # the paths behind whose next one death comes
 
     def install(self):
-        """Take the place of the functions of `os`."""
+        """Replace the functions of `os`."""
         for name, wrapper in {
             "open": self._opening,
             "close": self._close_future,
@@ -95,7 +95,7 @@ class Recorder:
 
     @contextmanager
     def _alone(self):
-        """Nobody else changes anything meanwhile, and the process is not killed from outside."""
+        """Exclude other changes, and kills from outside."""
         with self._lock:
             if self._depth == 0:
                 self._writer.lock()
@@ -111,7 +111,7 @@ class Recorder:
 
     @contextmanager
     def _turn(self, kind, *paths):
-        """One call, if the rules let it come to that; else what goes wrong with it, by name."""
+        """Count one call under the rules; yield the name of a fault, if any."""
         with self._alone():
             hits = self._rules.hits(kind, paths)
             if "die" in hits:
@@ -245,7 +245,7 @@ class Recorder:
     # ---- paths and numbers
 
     def _below(self, path):
-        """A path below the disk; None if it lies elsewhere."""
+        """Return a path relative to the disk; None if it is outside."""
         absolute = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # pathlib is one that it is called by
         is_below = absolute.startswith(self._disk + os.sep)
         return (
@@ -264,7 +264,8 @@ class Recorder:
         return real(*arguments, **more)
 
     def _look_for_unseen(self, event, arguments):
-        """Python tells of whatever changes names or opens files, by which way it may be."""
+        """Record changes of names and files that Python's audit events report, and no recorded
+        function made."""
         if self._inside == threading.get_ident():
             return
         if event == "open":

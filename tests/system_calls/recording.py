@@ -21,8 +21,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class RecordingWriter:
-    """What the recorded process writes to. It uses no function of `os` that might
-    be recorded itself."""
+    """The file of the recorded process. It uses no function of `os` that might be recorded."""
 
     def __init__(self, path):
         self._write = os.write
@@ -44,7 +43,7 @@ class RecordingWriter:
 
 
 class Recording:
-    """What the parent reads, while it is being written or afterwards."""
+    """The parent's view of a recording, during the run or after it."""
 
     def __init__(self, path):
         self._file = path.open("ab+")
@@ -52,7 +51,7 @@ class Recording:
         self._rest = b""
 
     def new_calls(self):
-        """Those that have come since the last time."""
+        """Return the calls recorded since the last time."""
         while data := self._file.read(_PIECE_BYTES):
             self._rest += data
             start = 0
@@ -67,7 +66,7 @@ class Recording:
 
     @contextmanager
     def held(self):
-        """No call of the process is under way, nor begins; but for flushes."""
+        """Block calls of the process, except flushes."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             yield

@@ -7,11 +7,11 @@ from pathlib import PurePath
 
 
 class Unseen(AssertionError):
-    """A file was changed in a way that is not recorded: the recorder has to learn it."""
+    """A file was changed in a way that the recorder does not record."""
 
 
 class Replay:
-    """One process. The model outlives it, as a disk does."""
+    """Replays one process. The model outlives it, as a disk does."""
 
     def __init__(self, model):
         self._model = model
@@ -20,7 +20,7 @@ class Replay:
         self.calls = 0
 
     def take(self, kind, *arguments):
-        """One call more."""
+        """Apply one more call."""
         self.calls += 1
         getattr(self, f"_{kind}")(*arguments)
 

@@ -46,7 +46,7 @@ class Rules:
         self._counts = Counter()
 
     def hits(self, kind, paths):
-        """What goes wrong with this call: by name."""
+        """Return the names of the faults that hit this call."""
         found = {}
         for rule in self._rules:
             if fnmatchcase(kind, rule.kind) and any(fnmatchcase(path, rule.path) for path in paths):

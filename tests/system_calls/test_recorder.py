@@ -63,7 +63,7 @@ FLUSH = """
 
 @pytest.fixture
 def run(tmp_path):
-    """A program that has come to its end."""
+    """Return a function that runs a program to its end."""
 
     def run(program, *rules):
         with RecordedProgram(tmp_path, program, *rules) as recorded:
@@ -78,7 +78,7 @@ def contents(tree):
 
 
 def left(program):
-    """What is left of the log when no name is lost, and all content that can be."""
+    """Return what is left of the log if all names are kept, and all unflushed content is lost."""
     no_name, all_content = (Choices(random.Random(1), odds) for odds in (1.0, 0.0))
     return contents(program.model().draw(no_name, all_content))["log"]
 
@@ -160,7 +160,7 @@ def test_unrecorded_system_call_spoils_the_recording(run, past):
 
 
 def test_descriptor_that_a_file_object_has_closed_may_be_used_again(run):
-    """The system gives its number to the next file, which may be a socket."""
+    """The system may give its number to the next file or socket."""
     program = run(
         """
     file = os.open(disk / "log", os.O_RDWR | os.O_CREAT)

@@ -46,7 +46,7 @@ FULL = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="full")
 
 
 class Broker:
-    """A store and the checks of its half messages, that can be started again."""
+    """A store and the checks of its half messages, which can be restarted."""
 
     def __init__(self, root, **store):
         self.root = root
@@ -98,7 +98,7 @@ class Broker:
         self.start()
 
     def prepare(self, text, **properties):
-        """Store a half message; return it as it is stored."""
+        """Store a half message; return it as stored."""
         each = replace(
             message(text, TRAN_MSG="true", PGROUP="P", UNIQ_KEY=f"id {text}", **properties),
             born_timestamp=self.clock(),
@@ -124,7 +124,7 @@ class Broker:
         self.clock.now_ms += ms
 
     def check(self, ms=INTERVAL_MS):
-        """Let time pass, and a round if it is due; return the bodies of what was checked."""
+        """Let time pass, and a round of checks if it is due; return the checked bodies."""
         self.asked.clear()
         self.wait(ms)
         self.store.wait_flushed()
@@ -340,7 +340,7 @@ def test_half_messages_that_were_deleted_with_old_files_are_counted(tmp_path, ca
 
 
 class TransactionMachine(RuleBasedStateMachine):
-    """Producers decide each transaction once; a kill may repeat a delivery and loses nothing."""
+    """Producers decide each transaction once; a kill may repeat a delivery, and loses nothing."""
 
     def __init__(self):
         super().__init__()
@@ -390,7 +390,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), is_committed=st.booleans(), is_sent=st.booleans())
     def decide(self, data, is_committed, is_sent):
-        """Decide one; a producer that was killed then has not sent the end."""
+        """Decide one transaction; a producer that was killed has not sent the end."""
         still_open = [text for text, decision in self.decided.items() if decision is None]
         if still_open:
             text = data.draw(st.sampled_from(still_open))

@@ -57,7 +57,7 @@ NO_SENSE = {
 
 
 def members(kind: str) -> list[Any]:
-    """What each version reads from each member, by the class and the member's place."""
+    """Return what each version reads from each member, by its class and path."""
     found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for version, row in ROWS:
         if row["kind"] == kind:
@@ -77,7 +77,7 @@ BODY_BASES, COMMAND_BASES = bases("body"), bases("command")
 
 
 def with_member(base: Any, at: list[Any], fragment: str) -> bytes:
-    """The text with a member of the tree, its name included, or an element in another spelling."""
+    """Return the text with another spelling of a member, including its name, or of an element."""
     tree = json.loads(json.dumps(base))
     holder = tree
     for step in at[:-1]:
@@ -101,7 +101,7 @@ def at_place(tree: Any, at: list[Any]) -> Any:
 
 
 def read_body(class_name: str, text: bytes) -> Any:
-    """The body as a tree of JSON."""
+    """Return the body as a JSON tree."""
     try:
         body = decode_body(BODIES[class_name], text)
     except RocketPollError:
@@ -143,7 +143,7 @@ def is_unknown_setting(spelling: str) -> bool:
 
 
 def disagreements(rows, base_of, read) -> list[str]:
-    """Spellings of a member that RocketMQ reads, and that are read here in another way."""
+    """Return the spellings of a member that RocketMQ reads, and that we read differently."""
     wrong = []
     for version, row in rows.items():
         base, at = base_of(version), row["at"]

@@ -235,7 +235,7 @@ def test_header_over_the_limit_is_not_encoded():
 def read_through_room(
     reader: FrameReader, stream: bytes, sizes: list[int]
 ) -> list[tuple[int, bytes, bytes]]:
-    """As one reads from a socket: to the reader's room where it has one, else by feeding."""
+    """Read as from a socket: into the reader's buffer if it has one, else by feeding."""
     frames = []
     turns = itertools.cycle(sizes)
     while stream:

@@ -94,7 +94,7 @@ COLUMNS_AT_ONCE = 3
 
 @dataclass(frozen=True)
 class Specimen:
-    """A healthy frame, and how its body is read, where that is what gets damaged."""
+    """An undamaged frame, and the reader of its body if that is what gets damaged."""
 
     frame: bytes
     body_at: int = 0
@@ -117,7 +117,7 @@ def read_records(body):
 
 
 def read_chunk(body, sizes=None):
-    """A few of the columns: which, the data say, so that a frame is always read alike."""
+    """Read a few of the columns, chosen by the data, so that a frame is always read alike."""
     chunk = RecordChunk(body, sizes)
     names = [*COLUMNS, *COLUMNS]
     first = crc32(body) % len(COLUMNS)
@@ -126,7 +126,7 @@ def read_chunk(body, sizes=None):
 
 
 def read_sized_chunk(body):
-    """How many records there are, their sizes, and they themselves; see `with_sizes`."""
+    """Return the number of records, their sizes and the records; see `with_sizes`."""
     records_at = 4 + 8 * int.from_bytes(body[:4], "big")
     if records_at <= len(body):
         read_chunk(body[records_at:], np.frombuffer(body[4:records_at], ">i8"))
@@ -144,7 +144,7 @@ def body_class(name):
 
 
 def around(body: bytes, read_body: Callable[[Any], Any]) -> Specimen:
-    """A frame of ours, in MessagePack, with this body."""
+    """Return a frame of ours, in MessagePack, with this body."""
     frame = RemotingCommand(
         RequestCode.PULL_MESSAGE,
         ext_fields={"a": "1"},
@@ -155,7 +155,7 @@ def around(body: bytes, read_body: Callable[[Any], Any]) -> Specimen:
 
 
 def specimens() -> Corpus:
-    """By decoder; the vectors of Java and of nobody else."""
+    """Return specimens by decoder, from Java's vectors and our own."""
     found: Corpus = {name: [] for name in SHARES}
     for version in java_vectors.VERSIONS:
         for vector in java_vectors.load(version, "frames"):
@@ -194,7 +194,7 @@ def specimens() -> Corpus:
 
 
 def large_specimens() -> Corpus:
-    """Frames that keep a decoder busy, for those whose work grows with the frame."""
+    """Return large frames for the decoders whose work grows with the frame."""
     references = b",".join(
         b'"t%d":{"$ref":"$.topicConfigTable.t0"}' % number for number in range(1, 3000)
     )
@@ -252,7 +252,7 @@ def command_of(frame: bytes) -> RemotingCommand:
 
 
 def damaged(dice: random.Random, name: str, specimen: Specimen, other: Specimen) -> bytes:
-    """The frame with one to three things wrong, in that which the named decoder reads."""
+    """Return the frame with one to three errors in the part that the named decoder reads."""
     if name == "ext fields":
         return with_damaged_fields(dice, specimen)
     if not specimen.body_at or dice.random() < 0.1:
@@ -315,8 +315,7 @@ def with_damaged_fields(dice: random.Random, specimen: Specimen) -> bytes:
 
 
 def with_damaged_sizes(dice: random.Random, body: bytes) -> bytes:
-    """Either the sizes, or the records behind them, which keep their length:
-    only so do the sizes count."""
+    """Damage the sizes, or the records, which keep their length: only then are the sizes used."""
     (count,) = struct.unpack_from(">i", body)
     sizes, records = list(struct.unpack_from(f">{count}q", body, 4)), body[4 + 8 * count :]
     if dice.random() < 0.5:
@@ -334,8 +333,7 @@ def with_damaged_sizes(dice: random.Random, body: bytes) -> bytes:
 
 
 def read(data: bytes, specimen: Specimen) -> bool:
-    """Read whatever can be read, and tell whether it could;
-    only a WireError may keep it from that."""
+    """Read the data; return whether it was readable. Only a WireError may be raised."""
     reader = FrameReader()
     reader.feed(data)
     is_readable = True
@@ -361,7 +359,7 @@ def read(data: bytes, specimen: Specimen) -> bool:
 
 
 def counted_read(data: bytes, specimen: Specimen) -> tuple[bool, int]:
-    """Whether it could be read, and how many lines were run for it."""
+    """Return whether the data was readable, and the number of lines executed for it."""
     lines = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> object:
@@ -380,7 +378,7 @@ def counted_read(data: bytes, specimen: Specimen) -> tuple[bool, int]:
 def damaged_frames(
     dice: random.Random, corpus: Corpus, count: int
 ) -> Iterator[tuple[str, bytes, Specimen]]:
-    """So many, with the name of the decoder and the specimen that each was."""
+    """Yield this number of damaged frames, each with its decoder and specimen."""
     names = list(corpus)
     shares = list(accumulate(SHARES[name] for name in names))
     for name in dice.choices(names, cum_weights=shares, k=count):
@@ -410,7 +408,7 @@ def place(name: str, data: bytes, seed: int, number: int) -> str:
 
 
 def check_outcomes_and_work(corpus: Corpus, count: int, seed: int) -> dict[str, float]:
-    """What part of the frames of each decoder could be read."""
+    """Return the share of readable frames of each decoder."""
     frames, read_whole = dict.fromkeys(corpus, 0), dict.fromkeys(corpus, 0)
     for number, (name, data, specimen) in enumerate(
         damaged_frames(random.Random(seed), corpus, count)

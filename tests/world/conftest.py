@@ -66,7 +66,7 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def _quiet_dead(monkeypatch):
-    """What a broker that was killed has left in the middle is collected without a word.
+    """Silently collect what a killed broker has left unfinished.
 
     Its work may be in a generator that is closed then, and finds that there is no loop any more; of
     a process that is killed nothing is left that could be collected.

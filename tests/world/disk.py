@@ -343,7 +343,7 @@ class Disk:
         self._flush("flush", path, node)
 
     def _flush(self, kind, path, node):
-        """It covers what was done before it began, and is worth nothing before it has ended."""
+        """Flush what was done before; it counts only when it has ended."""
         self._check_alive()
         verdict = self._ask(Operation(kind, str(path)))
         self._meet(verdict, verdict.seconds_before, is_done=False)

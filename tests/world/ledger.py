@@ -384,7 +384,7 @@ class Ledger:
         self.life += 1
 
     def _is_durable(self, since, what=None):
-        """Whether what was acknowledged then is promised to outlast a power loss.
+        """Return whether what was acknowledged then must survive a power loss.
 
         A commit waits for the disk, however messages are flushed.
         """

@@ -54,7 +54,8 @@ class Sent:
 
     @property
     def is_moved(self):
-        """Whether it waits elsewhere before it comes to its queue, perhaps more than once."""
+        """Return whether it waits elsewhere before it comes to its queue, perhaps
+        more than once."""
         return bool(self.delay_seconds or self.end)
 
     @property

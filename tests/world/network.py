@@ -57,7 +57,7 @@ class Line:
         self._is_over = False
 
     def lead(self, writer, reader):
-        """From one End to the other."""
+        """Connect an End to another one."""
         self._writer, self._reader = writer, reader
 
     def seconds_late(self):
@@ -252,7 +252,8 @@ class Port:
         return bool(self._waiting)
 
     def serve(self, accept):
-        """From now on give whoever waits to ``accept(join)``, or leave him where he is: None."""
+        """From now on pass each waiting client to ``accept(join)``, which returns None to leave it
+        waiting."""
         self._accept = accept
         if accept is not None:
             self._go_on()
@@ -316,12 +317,9 @@ class Network:
         return port
 
     def listen(self, address, accept):
-        """Give whoever connects to an address to ``accept(join)``;
-        ``join(end)`` joins the other end. One that cannot accept returns the seconds
-        after which it is asked again, if it is still there.
-
-        The address that it is.
-        """
+        """Pass each client of an address to ``accept(join)``; ``join(end)`` connects it. If
+        ``accept`` returns seconds, it is called again after these, if the client still waits.
+        Return the address."""
         port = self.open_port(address)
         port.serve(accept)
         return port.address

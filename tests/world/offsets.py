@@ -55,8 +55,8 @@ class Offsets:
         return allowed | {0} if None in allowed else allowed
 
     def queried(self, key, before, found):
-        """``before`` is what was `allowed` when it was asked;
-        meanwhile more may have been committed."""
+        """Check a response; ``before`` is what was `allowed` at the request. More may have been
+        committed since."""
         allowed = before | self.allowed(key)
         if found not in allowed:
             self._world.ledger.complain(

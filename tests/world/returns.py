@@ -79,10 +79,8 @@ class Returns:
             )
 
     def life_ended(self, kind, is_durable):
-        """What was seen without a promise may be gone, and come again elsewhere.
-
-        ``is_durable`` tells whether what was acknowledged at a time outlasts a power loss.
-        """
+        """Record a crash: what was seen without a promise may be lost, and come again elsewhere.
+        ``is_durable`` returns whether what was acknowledged at a time survives a power loss."""
         if kind == "power":
             for tries in self._tries.values():
                 tries.seen.clear()

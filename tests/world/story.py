@@ -105,7 +105,7 @@ class Story:
         ]
 
     def without(self, gone):
-        """The story without these parts."""
+        """Return the story without these parts."""
         gone = set(gone)
         clients = tuple(
             replace(

@@ -49,7 +49,7 @@ class Strand:
         """What `threading.get_ident` is to return within."""
 
     def begin(self, run):
-        """Have it run a function from its first turn on, which returns what `end` does."""
+        """Run a function from its first turn on; it returns what `end` does."""
 
         def work():
             _set_running_loop(None)
@@ -69,7 +69,7 @@ class Strand:
             _set_running_loop(loop)
 
     def end(self, other):
-        """Hand over to another for good, when this one has returned what this gives."""
+        """Pass control to another strand for good."""
         self._greenlet.parent = other._greenlet if other._has_begun else self._hub
         is_new, other._has_begun = not other._has_begun, True
         return other if is_new else None
@@ -80,6 +80,6 @@ class Strand:
 
 
 def _start_each(strand):
-    """Start greenlets from here: Python counts calls on from where they begin."""
+    """Start greenlets from here: Python counts the depth of calls from their start."""
     while True:
         strand = strand._greenlet.switch()

@@ -16,10 +16,8 @@ from world.story import Story
 
 
 def main(program, description, draw, world_of):
-    """Do what the command line says: 0, or 1 if a story has failed.
-
-    ``draw`` gives the story of a seed, ``world_of`` the world of a story.
-    """
+    """Run what the command line says; return 0, or 1 if a story has failed. ``draw`` returns the
+    story of a seed, ``world_of`` the world of a story."""
     parser = argparse.ArgumentParser(
         prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

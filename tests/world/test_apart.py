@@ -28,7 +28,7 @@ NAMES = [line[4 : line.index("(")] for line in TESTS.splitlines() if line.starts
 
 @pytest.fixture
 def apart(tmp_path, monkeypatch):
-    """The process of these tests."""
+    """Return the process of these tests."""
     roots = [Path(__file__).parents[1], Path(__file__).parents[2]]
     monkeypatch.setenv("PYTHONPATH", ":".join(map(str, roots)))
     (tmp_path / "test_some.py").write_text(TESTS)

@@ -43,7 +43,7 @@ class Scene:
         return [QUEUE]
 
     def moves_to(self, offset):
-        """An operator moves the group, which takes a second."""
+        """Move the group as an operator, which takes a second."""
         with self.ledger.moves.moving("G", [QUEUE]) as moved:
             self.kernel.now += 1
             moved(QUEUE, offset)
@@ -293,7 +293,7 @@ def test_ledger_counts_only_messages_sent_after_topic_was_recreated():
 
 
 def popped(scene, *offsets, pop_time=5, in_order=False):
-    """Have group P pop messages of `QUEUE`, and send their acknowledgements; return these."""
+    """Let group P pop messages of `QUEUE` and send acknowledgements; return the messages."""
     pops = scene.ledger.pops
     pops.joins("P", in_order=in_order)
     batch = [
@@ -317,7 +317,7 @@ def popped(scene, *offsets, pop_time=5, in_order=False):
 
 
 def stores(scene, ack_type, offset, pop_time=5):
-    """The auditor finds an acknowledgement in the revive topic."""
+    """Record an acknowledgement that the auditor found in the revive topic."""
     fields = {"start_offset": 0, "consumer_group": "P", "topic": "T0", "queue_id": 0}
     tag = "ack" if ack_type is AckMsg else "bAck"
     which = {"ack_offset": offset} if ack_type is AckMsg else {"ack_offset_list": (offset,)}

@@ -49,9 +49,8 @@ def test_client_worlds_with_groups_that_pop_end_well(first):
 
 
 def cut_off_pops(seconds, ahead_seconds):
-    """Return a story of a sender and a member that pops, which are cut off at a time, just after
-    the clock was set.
-    """
+    """Return a story of a sender and a member that pops; both lose their connections just after the
+    clock was set."""
     sends = {"topic": "T0", "how": "sync", "count": 30, "gap": 0.03, "size": 0, "timeout_ms": 3_000}
     pops = {
         "group": "S0",
@@ -97,7 +96,7 @@ def test_client_world_is_identical_for_a_seed_in_any_process():
 
 
 def test_client_stories_draw_every_kind_of_step_and_trouble():
-    """What no seed draws is not tested, however many there are."""
+    """A step or trouble that no seed draws is not tested."""
     others = [each.draw(seed) for each in (transacting, popping) for seed in range(20)]
     stories = [*(draw(seed) for seed in range(300)), *others]
     steps = [step for story in stories for client in story.clients for step in client.steps]
@@ -151,7 +150,7 @@ def test_client_stories_draw_every_kind_of_step_and_trouble():
     ids=["commits-what-is-under-way", "believes-in-any-lock", "forgets", "goes-on-as-before"],
 )
 def test_client_breaking_a_promise_is_detected(monkeypatch, method, instead, said, first):
-    """The proof proves itself; `make seeded` has more."""
+    """This tests the checks themselves; `make seeded` has more."""
     monkeypatch.setattr(method, instead)
     failures = (failure_of(draw(seed), ClientWorld) for seed in range(first, first + 24))
     assert said in str(next(failure for failure in failures if failure is not None).error)

@@ -18,7 +18,7 @@ QUEUE = MessageQueue("S0", "broker-a", 1)
 
 
 class Scene:
-    """A query that reads pieces, in a world that writes complaints down."""
+    """A query that reads pieces, in a world that records complaints."""
 
     def __init__(self, **options):
         self.complaints = []
@@ -35,18 +35,19 @@ class Scene:
         self._model.goes_on_with(options)
 
     def lie(self):
-        """A broker gives wrong answers."""
+        """Let a broker give wrong responses."""
         self._world.liars = {"broker-a"}
 
     def leave_out(self, offset):
-        """Its log tells of a record that cannot be read."""
+        """Log that the record at an offset cannot be read."""
         self._model.logged(
             f"offset {offset} of queue 1 of S0 on broker-a cannot be read, and "
             "it is skipped: its body is another"
         )
 
     def see(self, spans_of_pieces, offsets):
-        """Say what rows an attempt at pieces of these spans has; whether that is right."""
+        """Report the rows that an attempt at pieces of these spans has; return whether the model
+        accepts them."""
         pieces = [
             SpanGroup(tuple(CommittedSpan(QUEUE, first, count, 0, 0) for first, count in spans))
             for spans in spans_of_pieces
@@ -80,7 +81,7 @@ def test_undisturbed_spans_are_read_completely(scene, offsets):
     [[[(0, 1), (0, 3), (3, 2)]], [[(0, 1)], [(0, 3), (3, 2)]], [[(0, 2), (0, 3)], [(3, 2)]]],
 )
 def test_lost_committed_span_may_share_its_offsets_with_a_later_one(scene, spans_of_pieces):
-    """A queue that has lost its tail grows again, and what is committed next lies there."""
+    """A queue that lost its end grows again, and later commits reuse its offsets."""
     scene.ledger.takes_away(broker="broker-a")
     assert scene.see(spans_of_pieces, [0, 1, 2, 3, 4])
 

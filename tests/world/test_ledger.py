@@ -15,7 +15,7 @@ from rmq_spark.wire.record import StoredMessage
 
 
 class Scene:
-    """A ledger, and a world of which nothing is there but its clock."""
+    """A ledger, and a world with nothing but a clock."""
 
     def __init__(self, *, is_sync=True):
         self.kernel = SimpleNamespace(now=100.0)

@@ -45,7 +45,7 @@ FIELDS = {"nextBeginOffset": "5", "minOffset": "0", "maxOffset": "9"}
 
 
 def asked(about):
-    """A request for each code with each kind of header, and the right answer."""
+    """Return a request for each code with each kind of header, and the right response."""
     for code, serialize_type in product(RequestCode, SerializeType):
         request = RemotingCommand(code, opaque=7, serialize_type=serialize_type)
         yield request, request.respond(0, None, FIELDS, BODIES.get(code, b"body"))

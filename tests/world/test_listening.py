@@ -44,7 +44,7 @@ class Greeting(asyncio.Protocol):
 
 
 class Room:
-    """A process that listens, and looks after its listener twice a second."""
+    """A process that listens, and checks its listener twice a second."""
 
     def __init__(self, kernel, kind):
         self.kernel = kernel

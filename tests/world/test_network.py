@@ -34,7 +34,7 @@ class Peer(End):
 
 
 class Room:
-    """A client and whoever it is connected to."""
+    """A client and its peer."""
 
     def __init__(self, seed=1, weather=None):
         self.kernel = Kernel(random.Random(seed))

@@ -21,7 +21,7 @@ OF_ANOTHER = ("T0", "broker-b", 0)
 
 
 class Scene:
-    """A stream of one topic, its model, and a world of which nothing is there but its clock."""
+    """A stream of one topic, its model, and a world with nothing but a clock."""
 
     def __init__(self, **options):
         self.kernel = SimpleNamespace(now=100.0)
@@ -38,7 +38,7 @@ class Scene:
         raise Broken(what)
 
     def sent(self, number, queue, offset):
-        """Somebody has sent a message, and it is stored there."""
+        """Record a sent message that is stored at an offset."""
         body, keys = f"m{number}".encode(), f"k{number}"
         sent = Sent(number, "T0", body, None, keys, {}, self.kernel.now, None, None)
         self.ledger.sends(sent)
@@ -53,7 +53,7 @@ class Scene:
         }
 
     def stores(self, number, queue, offset):
-        """The same, and an audit has found it; it passes every filter."""
+        """Record a stored message that an audit has found, and that passes every filter."""
         self.sent(number, queue, offset)
         body = f"m{number}".encode()
         self.ledger.sent[body] = self.ledger.sent[body]._replace(
@@ -65,7 +65,7 @@ class Scene:
         self.model.planned(batch, json.dumps({"offsets": {}, **more}), is_new=False)
 
     def runs(self, batch, *rows):
-        """The tasks of a batch that ends nowhere in particular give these rows, and it counts."""
+        """Report rows of a batch's tasks, and its commit."""
         self.plans(batch)
         self.model.ran(batch, [rows])
         self.model.committed(batch)

@@ -28,7 +28,7 @@ STORIES_MAX = 12
 
 
 def has_option(name, value=None, *, kind=None):
-    """Whether a program of a story has an option, of a value."""
+    """Return whether a program of a story has an option, perhaps with a value."""
 
     def has(story):
         return any(
@@ -43,7 +43,7 @@ def has_option(name, value=None, *, kind=None):
 
 
 def said_of(*are_meant):
-    """What is said of the first story that fails, of a few that have what is meant."""
+    """Return the failure of the first failing story among a few that have a feature."""
     meant = (story for story in map(draw, count()) if all(is_it(story) for is_it in are_meant))
     for story in islice(meant, STORIES_MAX):
         failure = failure_of(story, SparkWorld)
@@ -72,7 +72,7 @@ def test_assigned_queues_have_all_their_rows(monkeypatch):
 
 
 def test_refused_unknown_broker_is_found_by_some_spark_world(monkeypatch):
-    """As it was: what no route names is refused at once."""
+    """The fault: a queue that no route names is refused at once."""
     known = discovery.QueueDiscovery._missing_assigned
 
     def refuse(it, selection, found):

@@ -53,7 +53,7 @@ def test_spark_world_is_identical_for_a_seed_in_any_process():
 
 
 def test_spark_stories_draw_every_kind_of_step_and_trouble():
-    """What no seed draws is not tested, however many there are."""
+    """A step or trouble that no seed draws is not tested."""
     stories = [draw(seed) for seed in range(400)]
     steps = [step for story in stories for client in story.clients for step in client.steps]
     assert {step.kind for step in steps} == {
@@ -105,7 +105,7 @@ def test_spark_stories_draw_every_kind_of_step_and_trouble():
 
 
 def test_spark_world_finds_unreported_losses(monkeypatch):
-    """The proof proves itself; `make seeded` has more."""
+    """This tests the checks themselves; `make seeded` has more."""
     for module in (
         "plan.latest_offsets", "plan.micro_batch_planner", "plan.partition_planner",
         "read.partition_reader", "read.record_chunks",

@@ -14,7 +14,7 @@ from world.threads import EPOCH_SECONDS, Threads
 
 
 def in_a_world(work, seed=1, **settings):
-    """What a function gives that runs as main of a world."""
+    """Run a function as main of a world; return its result."""
     kernel = Kernel(random.Random(seed))
     with Threads(kernel, **settings) as threads:
         try:

@@ -77,7 +77,8 @@ def test_pull_rescued_in_an_earlier_life_is_detected():
 
 @pytest.fixture
 def waiting():
-    """A world of which a broker serves since second 2; a message that was stored at 5."""
+    """Return a world whose broker serves since second 2, and that has a message
+    stored at second 5."""
     world = World(replace(draw(1), troubles=()))
     world.kernel.now = 30.0
     world.threads = SimpleNamespace(wall_seconds=lambda: 1_030.0)

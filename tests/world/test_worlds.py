@@ -67,14 +67,14 @@ def test_simulated_world_is_identical_for_a_seed_in_any_process():
 
 
 def test_statements_that_run_once_per_process_are_not_interrupted():
-    """Or the first story of a process would be told differently."""
+    """Otherwise the first story of a process would run differently."""
     once = [bulk_tools, lazy_numpy, directory_lock]
     assert not [module for module in once if re.search(PREEMPTED, module.__file__)]
     assert all(re.search(PREEMPTED, module.__file__) for module in (housekeeping, message_store))
 
 
 def test_random_worlds_cover_all_acts_and_faults():
-    """What no seed draws is not tested, however many there are."""
+    """A step or fault that no seed draws is not tested."""
     stories = [draw(seed) for seed in range(300)]
     acts = {step.kind for story in stories for client in story.clients for step in client.steps}
     assert acts == set(ACTS)
@@ -91,7 +91,7 @@ def test_random_worlds_cover_all_acts_and_faults():
 
 @pytest.mark.wide
 def test_world_finds_loss_of_acknowledged_messages(monkeypatch):
-    """The proof proves itself; `make seeded` has many more."""
+    """This tests the checks themselves; `make seeded` has many more."""
     monkeypatch.setattr(
         "rocketpoll.broker.processor.sends.acknowledger.Acknowledger.when_stored",
         lambda _self, result, then, **_rest: then(result),
@@ -140,7 +140,7 @@ def test_world_finds_refused_messages_left_in_the_log(monkeypatch):
 
 
 def full_in_a_commit(seed):
-    """Draw a story in which the disk is full, or the life over, when half a batch is copied."""
+    """Draw a story in which the disk is full, or the life ends, when half a batch is copied."""
     dice, drawn = random.Random(f"{seed} full in a commit"), draw(seed)
     kinds = ["create", "resize", *dice.choice([(), ("write",)])]
     arguments = {"errno": "ENOSPC", "kinds": kinds, "through": dice.choice([1_000, 5_000])}
@@ -182,7 +182,7 @@ def test_world_finds_visible_rows_of_a_failed_batch(monkeypatch):
 
 
 def expired_and_killed(seed):
-    """Draw a story in which old files go, as the disk is nearly full, and the power with them."""
+    """Draw a story in which a nearly full disk lets old files expire, and the power fails."""
     dice, drawn = random.Random(f"{seed} expired and killed"), draw(seed)
     steps = tuple(
         step
@@ -246,9 +246,8 @@ def test_failing_story_is_shortened_and_fails_alike(monkeypatch):
     ("first", "kinds"), spread(1, product(range(1, 5), [("kill", "power"), ("power", "kill")]))
 )
 def test_broker_life_can_end_at_every_disk_change(first, kinds):
-    """From the start of a new store to its first message and its next start, by kills and power
-    losses in turn.
-    """
+    """The changes go from the start of a new store to its first message and its next start, by
+    kills and power losses in turn."""
     base = draw(1)
     for number in range(first, 60, 4):
         endings = tuple(
@@ -259,7 +258,7 @@ def test_broker_life_can_end_at_every_disk_change(first, kinds):
 
 
 def transactions_of(seed):
-    """Return a story with two producers of transactions alone, whose broker is ended twice."""
+    """Return a story of two producers with transactions, whose broker ends twice."""
     dice = random.Random(f"transactions {seed}")
     drawn = draw(1)
     clients = tuple(
@@ -302,9 +301,8 @@ def test_world_finds_a_half_message_that_is_passed_without_a_check(monkeypatch):
 
 
 def pops_of(seed):
-    """Return a story of pops and sends alone, whose broker is ended twice, at times with a clock
-    that jumps.
-    """
+    """Return a story of pops and sends, whose broker ends twice, at times with a
+    clock that jumps."""
     dice = random.Random(f"pops {seed}")
     drawn = draw(1)
     kinds = ("pop", "pop", "acknowledge", "change_invisible_time")

@@ -46,14 +46,12 @@ EPOCH_SECONDS = 1_700_000_000
 
 
 class Threads:
-    """Puts the world's primitives into Python's modules for as long as it lasts."""
+    """Replaces Python's primitives by the world's while it is active."""
 
     def __init__(self, kernel, preemption=0.0, line_preemption=0.0, in_files=""):
-        """``preemption`` is how often, of all times that a lock is taken, others go first.
-
-        ``line_preemption`` is the same for every statement of the modules whose paths match: as a
-        system may take the processor from a thread anywhere, so may the world.
-        """
+        """``preemption`` is the share of lock acquisitions at which others run first.
+        ``line_preemption`` is the same for every statement of the modules whose paths match,
+        because a system may interrupt a thread anywhere."""
         self._kernel = kernel
         self._preemption = preemption
         self._line_preemption = line_preemption
@@ -124,7 +122,7 @@ class Threads:
             self._kernel.step_back()
 
     def _statements_to_come(self):
-        """Draw how many statements are run until others go first."""
+        """Draw the number of statements until others run first."""
         odds = self._line_preemption
         return int(log(1.0 - self._kernel.dice.random()) / log(1.0 - odds))
 
@@ -269,7 +267,7 @@ class _Thread(_REAL_THREAD):
         self._process = None
 
     def belongs_to(self, process):
-        """Not to the process of whoever starts it, but to this one."""
+        """Assign the thread to this process, instead of its starter's."""
         self._process = process
 
     def start(self):
@@ -283,7 +281,7 @@ class _Thread(_REAL_THREAD):
         kernel.start(self._actor, self._work)
 
     def _work(self):
-        """Run as what `threading.current_thread` finds meanwhile."""
+        """Run the thread's function as what `threading.current_thread` returns."""
         self._ident = self._actor.strand.number
         threading._active[self._ident] = self
         try:

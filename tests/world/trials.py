@@ -17,7 +17,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def assert_all_end_well(seeds, draw, world_of, program):
-    """Tell the story of each seed; one that fails is made short, and ``program`` tells it again."""
+    """Run the story of each seed; shrink a failing one, which ``program`` can run again."""
     for seed in seeds:
         gc.collect()  # a world has it switched off
         failure = failure_of(draw(seed), world_of)
@@ -31,10 +31,8 @@ def assert_all_end_well(seeds, draw, world_of, program):
 
 
 def kept(story, name, program):
-    """Write a story into a file, from which it is told again whatever its seed draws; its path.
-
-    A story may be drawn otherwise than ``program`` draws its own, and be shorter.
-    """
+    """Write a story into a file, from which it can be run again whatever its seed draws; return the
+    path. The story may differ from what ``program`` draws, and be shorter."""
     path = _ROOT / "build" / program / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(story.to_json())
@@ -42,13 +40,14 @@ def kept(story, name, program):
 
 
 def assert_ends_well(path, world_of):
-    """Tell a story that was kept."""
+    """Run a saved story."""
     failure = failure_of(Story.from_json(path.read_text()), world_of)
     assert failure is None, str(failure)
 
 
 def assert_told_alike_in_any_process(seeds, draw, world_of):
-    """Tell these byte for byte the same, whatever hashes there are, and whatever came before."""
+    """Check that these stories run byte for byte alike, whatever hashes Python uses, and whatever
+    ran before."""
 
     def program(order):
         return (

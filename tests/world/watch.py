@@ -70,7 +70,7 @@ class Watch:
         self._failed_at = None
 
     def clock_moved(self, ahead_seconds):
-        """From now on, the time of day is so much ahead."""
+        """Record that the time of day is this far ahead from now on."""
         self._times_of_day.append((self._world.kernel.now, ahead_seconds))
 
     @property
@@ -80,7 +80,7 @@ class Watch:
 
     @property
     def may_refuse_a_save(self):
-        """Whether what a broker knows may stay unsaved as it stops; a slow disk is waited for."""
+        """Return whether a stop may leave tables unsaved; a slow disk is waited for."""
         now = self._world.kernel.now
         hindering = [each for each in self._of_disk if each.kind != "slow"]
         return any(each.begin <= now <= each.begin + each.seconds for each in hindering)
@@ -90,14 +90,14 @@ class Watch:
         return self._failed_at is not None
 
     def disk_failed(self):
-        """From here on, until the broker is started again, it takes no messages."""
+        """Record that the broker accepts no messages until its next start."""
         if self._failed_at is None:
             self._failed_at = self._world.kernel.now
 
     # ---- what others ask
 
     def troubles(self, kind, ago_seconds=0.0):
-        """Those of a kind that last now, or did so shortly ago."""
+        """Return the troubles of a kind that last now, or did shortly ago."""
         now = self._world.kernel.now
         return [
             trouble
@@ -107,18 +107,18 @@ class Watch:
         ]
 
     def is_gone_from_log(self, place):
-        """Whether the log begins behind a place by now; true as well while nobody serves it."""
+        """Return whether the log begins past a position, or no broker serves."""
         life = self._world.life
         if life is None or life.served_since is None:
             return True
         return place < life.controller.store.state().min_offset
 
     def crashed_since(self, time):
-        """Whether the broker was killed, or could not save what it knew, at that time or later."""
+        """Return whether the broker was killed, or could not save its tables, since a time."""
         return self._crashed_at >= time
 
     def is_undisturbed_since(self, time):
-        """Whether since then no crash, trouble of the disk or change of the clock came."""
+        """Return whether no crash, disk trouble or clock change came since a time."""
         return (
             not self.crashed_since(time)
             and self._times_of_day[-1][0] <= time
@@ -130,12 +130,12 @@ class Watch:
         )
 
     def delays_pass_since(self, time):
-        """Whether delays that began then go by the time that passes:
-        a start knows the time of day alone."""
+        """Return whether delays begun at a time go by elapsed time: a start knows only the time of
+        day."""
         return not self._moves_ahead or self._ended_at < time
 
     def was_flushed_since(self, time):
-        """With ASYNC_FLUSH: whether what was written then was on the disk when the power went.
+        """Return whether, with ASYNC_FLUSH, data written then was on the disk at the power loss.
 
         A broker flushes while it serves: killed before that, and without power before the next
         one serves, it has lost it.
@@ -149,7 +149,7 @@ class Watch:
         )
 
     def calm_since(self):
-        """Up to when nothing had gone wrong, or had been over for long."""
+        """Return the time up to which nothing was wrong, or had been over for long."""
         calm = self._world.kernel.now
         if self._failed_at is not None:
             calm = self._failed_at
@@ -159,7 +159,7 @@ class Watch:
         return calm
 
     def is_calm_since(self, time):
-        """Whether the same broker has been there since then, and nothing was wrong."""
+        """Return whether the same broker has served since then, and nothing was wrong."""
         world = self._world
         return (
             world.life is not None
@@ -173,16 +173,15 @@ class Watch:
         )
 
     def is_expected(self, record):
-        """Whether a line of a broker's log is about a trouble, and not one of the disk's errors."""
+        """Return whether a broker's log line is about a trouble, and is not an
+        error of the disk."""
         if any(text in record.getMessage() for text in _OF_EXPIRED):
             return self.may_expire
         return record.msg.startswith("accepting clients failed") and bool(self.troubles("accept"))
 
     def is_excused(self, error):
-        """Whether what a broker logs of an error is what it should log: the disk was in trouble.
-
-        Or the system lacked what a port needs, for which a start ends.
-        """
+        """Return whether a broker's logged error is right: the disk was in trouble. Or the system
+        lacked what a port needs, which ends a start."""
         if isinstance(error, CannotListen):  # a start says so when it has taken back what it did
             return bool(self.troubles("accept", ago_seconds=_START_SECONDS))
         life = self._world.life
@@ -236,11 +235,9 @@ class Watch:
                 )
 
     def check_lateness(self, sent, delivered_at, where):
-        """A delayed message was delivered at a time of day: soon after it was due.
-
-        A start may make it wait for its delay once more, whatever the clock did meanwhile; else it
-        waits by the time that passes. Of what earlier lives have delivered, nothing is known.
-        """
+        """Check that a delayed message was delivered soon after it was due. A start may let it wait
+        for its delay once more; otherwise elapsed time counts. Of what earlier lives delivered,
+        nothing is known."""
         world, served_since = self._world, self._world.life.served_since
         if served_since is None:
             return
@@ -255,10 +252,8 @@ class Watch:
             world.ledger.complain(f"{sent}, in {where}, is {delivered_at - due:.3f} s late")
 
     def _first_at(self, wall_seconds):
-        """When the time of day first came to that: nothing bears an hour that had not come yet.
-
-        A log whose clock is put back keeps to the latest time that it has seen.
-        """
+        """Return when the time of day first reached a time. A log whose clock is put back keeps the
+        latest time that it has seen."""
         world, (_, ahead_now) = self._world, self._times_of_day[-1]
         wall_seconds -= world.threads.wall_seconds() - world.kernel.now - ahead_now
         epochs = [*self._times_of_day, (math.inf, 0.0)]
@@ -341,10 +336,10 @@ def _hinders_wiping(trouble):
 
 
 def _is_far_ahead(trouble):
-    """Whether the clock moves so far that messages are too old to be kept."""
+    """Return whether the clock moves so far that messages expire."""
     return _is_ahead(trouble) and trouble.arguments["ahead_seconds"] > _KEPT_SECONDS
 
 
 def _is_ahead(trouble):
-    """Whether the clock moves on by itself."""
+    """Return whether the clock moves on by itself."""
     return trouble.kind == "clock" and trouble.arguments["ahead_seconds"] > 0

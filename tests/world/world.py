@@ -93,7 +93,7 @@ class World(Stage):
     # ---- what its parts ask
 
     def delay_seconds(self, level):
-        """How long a message of a delay level waits."""
+        """Return the delay of a level in seconds."""
         return DELAY_LEVELS_MS[min(level, len(DELAY_LEVELS_MS)) - 1] / 1000 if level > 0 else 0.0
 
     # ---- the story

@@ -34,7 +34,7 @@ class Story:
             await self.settle()
 
     async def settle(self):
-        """Wait until the broker has done what is due, and the disk has it: it is a slow one."""
+        """Wait until due work is done and on the disk, which is slow here."""
         store, before = self.broker.store, None
         while before != (before := store.state().written_offset):
             for _ in range(3):

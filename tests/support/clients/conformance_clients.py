@@ -188,7 +188,7 @@ class Driven:
 
     @property
     def made(self):
-        """The asyncio object itself."""
+        """Return the asyncio object itself."""
         return self._made
 
     def send_async(self, *args, **kwargs):

@@ -9,7 +9,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 def received(queue_offset, body=b"body", tags=None, queue=QUEUE, reconsume_times=0, **properties):
-    """One message of a queue."""
+    """Return one message of a queue."""
     return MessageExt(
         topic=queue.topic,
         body=body,
@@ -31,5 +31,5 @@ def received(queue_offset, body=b"body", tags=None, queue=QUEUE, reconsume_times
 
 
 def several(*queue_offsets, **more):
-    """Messages of a queue."""
+    """Return several messages of a queue."""
     return tuple(received(each, **more) for each in queue_offsets)

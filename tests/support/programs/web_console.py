@@ -182,7 +182,7 @@ def with_topics(directory, count, *, queues=1, groups=0, committed=()):
 
 
 def requests_of(browser, path):
-    """How many requests a page sends to brokers and name servers, besides surveys."""
+    """Return how many requests a page sends to brokers and name servers, besides surveys."""
     connections = browser.site._admin.instance.connections
     sent, request = [], connections.request
 
@@ -199,7 +199,7 @@ def requests_of(browser, path):
 
 
 def _handle(stage, later_s):
-    """Return a handle of a message that is due in so many seconds."""
+    """Return a handle of a message that is due after this time."""
     due_ms = int(time.time() + later_s) * 1_000
     return quote(RecallHandle(stage.topic, stage.broker, due_ms, "0" * 32).encode(), safe="")
 

@@ -171,7 +171,7 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """What both kinds of consumer have in common: the messages received so far."""
+    """Common to both kinds of consumer: the messages received so far."""
 
     def __init__(self, clients: JavaClients, group: str, **options: Any) -> None:
         self.received: list[dict[str, Any]] = []

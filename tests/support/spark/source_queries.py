@@ -78,7 +78,7 @@ def query(broker, topic, clock=None, **more):
 
 
 def queue_of(topic, number=0):
-    """A queue of the embedded broker."""
+    """Return a queue of the embedded broker."""
     return MessageQueue(topic, BROKER, number)
 
 

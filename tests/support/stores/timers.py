@@ -124,7 +124,7 @@ class TimerBroker:
         self.clock.now_ms += ms
 
     def deliver(self):
-        """Call once; in how many milliseconds to call again."""
+        """Run the service once; return the milliseconds until the next run."""
         self.has_arrivals = False
         next_ms = self.timers.deliver_due(self.monotonic_ms)
         if self.has_arrivals:
@@ -137,7 +137,7 @@ class TimerBroker:
         return again
 
     def run_until(self, monotonic_ms):
-        """Call as often as it asks for until a time."""
+        """Run the service as often as it asks for, until a time."""
         while True:
             again = self.deliver_all()
             left_ms = monotonic_ms - self.monotonic_ms

@@ -16,13 +16,13 @@ _LATE_TESTS = pytest.StashKey[list]()
 
 
 def selected_tests(session, path):
-    """Return all selected tests of a file, in the order in which they run."""
+    """Return all selected tests of a file, in execution order."""
     tests = session.stash.get(_LATE_TESTS, session.items)
     return [test for test in tests if test.path == path]
 
 
 def is_late(config):
-    """Return whether this process shall collect late: one of several that run whole files."""
+    """Return whether this process collects late: one of several that run whole files."""
     return (
         config.getoption("late_collection")
         and hasattr(config, "workerinput")
@@ -31,7 +31,7 @@ def is_late(config):
 
 
 class LateFile(pytest.File):
-    """A test file that is not imported yet; its only item is itself."""
+    """A test file that is not imported yet, with a single item."""
 
     def collect(self):
         item = LateItem.from_parent(self, name=self.name)
@@ -47,7 +47,7 @@ class LateItem(pytest.Item):
         return self.parent.nodeid
 
     def runtest(self, nextitem=None):
-        """Run the tests that are selected; pytest-xdist finds each at the place of its file."""
+        """Run the selected tests; pytest-xdist sees them as one item."""
         items = self.session.items
         place = items.index(self)
         tests = self.session.stash[_LATE_TESTS] = self._collect_tests()
@@ -79,7 +79,7 @@ class LateItem(pytest.Item):
 
 
 class LateCollection:
-    """The plugin of a process that collects late; ``turn`` is the rank of an item's file."""
+    """The plugin of a process that collects late; ``turn`` returns the rank of an item's file."""
 
     def __init__(self, turn):
         self._turn = turn
@@ -90,7 +90,7 @@ class LateCollection:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items):
-        """Keep files from being deselected: their tests are, when the files run."""
+        """Keep files from being deselected; their tests are deselected when the files run."""
         files = [item for item in items if isinstance(item, LateItem)]
         items[:] = [item for item in items if not isinstance(item, LateItem)]
         result = yield

@@ -29,8 +29,8 @@ json_values = st.recursive(
 
 
 def with_object_keys(value):
-    """Force the tolerant reader: the same value, somewhere beside a map with an
-    object as its key."""
+    """Return the value beside a map with an object as its key, which only the tolerant reader
+    accepts."""
     return b'{"plain":' + dumps(value) + b',"m":{{"a":1}:2}}'
 
 
@@ -115,7 +115,7 @@ print(json.dumps(shares))
 
 
 def test_tolerant_json_reader_needs_little_memory_for_long_texts():
-    """In a process of its own, as all threads of one are counted together."""
+    """Memory is measured in a process, because all threads of a process count together."""
     plain, escapes, quotes = last_line_of("-c", PEAKS, seconds=60)
     # orjson alone takes fourteen times what it reads.
     assert max(plain, escapes, quotes) < 20

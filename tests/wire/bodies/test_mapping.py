@@ -42,7 +42,7 @@ def parts_of(hint):
 
 
 def test_body_docstrings_name_their_request():
-    """Or the file that it is; what is only a part of other bodies names none."""
+    """Or the file that it is; parts of other bodies name none."""
     hints = [hint for body in CLASSES.values() for hint in typing.get_type_hints(body).values()]
     parts = {part for hint in hints for part in parts_of(hint)}
     for name, body in CLASSES.items():
@@ -63,7 +63,7 @@ def test_body_class_round_trip(body_class):
 
 
 def as_dumped(value):
-    """Our value in the form of the vectors' neutral dump."""
+    """Return our value in the form of the vectors."""
     if dataclasses.is_dataclass(value):
         hints = dataclasses.fields(value)
         members = {json_name(each): getattr(value, each.name) for each in hints}
@@ -90,7 +90,7 @@ def json_name(each):
 
 
 def in_any_order(value):
-    """A dump without the order of its collections, and without what is not ours."""
+    """Return a dump without the order of its collections, and without members that are not ours."""
     if isinstance(value, list):
         return sorted((in_any_order(item) for item in value), key=repr)
     if isinstance(value, dict):

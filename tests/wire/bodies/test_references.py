@@ -73,7 +73,7 @@ def test_object_with_an_ordinary_ref_member_is_not_a_reference():
 
 
 def chain_of(length, link):
-    """r0 is an object, and each r that follows refers to the one before it."""
+    """Return JSON in which r0 is an object, and each following r refers to the one before it."""
     members = {"r0": {"x": 1}}
     members.update({f"r{number}": link(f"$.r{number - 1}") for number in range(1, length + 1)})
     return members

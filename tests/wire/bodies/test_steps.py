@@ -22,7 +22,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 def taken(work):
-    """How many steps a piece of work has, and what it brings."""
+    """Run steps; return their number and the result."""
     count = 0
     while True:
         try:

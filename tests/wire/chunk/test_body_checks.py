@@ -43,7 +43,7 @@ def found_in(data):
 
 
 def flip(data, rows):
-    """Change a bit of each of these records' bodies."""
+    """Flip a bit in each of these records' bodies."""
     chunk = RecordChunk(bytes(data))
     for number, row in enumerate(rows):
         data[int(chunk.body_at[row]) + number % int(chunk.body_length[row])] ^= 1 << number % 8
@@ -59,7 +59,7 @@ def test_intact_bodies_pass_the_bulk_crc_check(count):
 
 @pytest.mark.parametrize("kind", SUMMED)
 def test_intact_bodies_are_not_summed_one_by_one(kind, monkeypatch):
-    """Sums of at least 16 are, and the few that are left when all are dealt out to sums."""
+    """At least 16 bodies are combined into a sum; only the remaining few are checked one by one."""
     found_in(chunk_of([100] * 300))  # after which what is computed once is there
     summed = []
     for module in (body_checks, crc):
@@ -104,7 +104,7 @@ def test_bulk_crc_check_finds_exactly_the_damaged_bodies(kind, count, seed, draw
     st.data(),
 )
 def test_bulk_crc_check_equals_single_checks(lengths, times, draw):
-    """Whatever changes in a chunk, but its lengths."""
+    """Everything in a chunk may change, except its lengths."""
     lengths = lengths * times
     data = chunk_of(lengths, len(lengths))
     chunk = RecordChunk(bytes(data))

@@ -29,7 +29,7 @@ from rmq_spark.wire.record_layout import (
 
 
 def ended(message):
-    """The message with its properties as we write them: each with its separator."""
+    """Return the message with its properties as we write them: each with a separator."""
     text = encode_properties(decode_properties(message.properties_text))
     return dataclasses.replace(message, properties_text=text)
 
@@ -46,7 +46,7 @@ def sealed_chunk(messages):
 
 
 def one_at_a_time(records):
-    """What `intact_records` must say about these."""
+    """Return what `intact_records` must return for these."""
     return [has_valid_checksum(record) for record in records]
 
 
@@ -245,7 +245,7 @@ def test_crcs_of_parts_of_any_length_are_combined(length):
 
 
 def of_strings(texts):
-    """The CRCs of these strings, which lie in one buffer with a byte around each."""
+    """Return the CRCs of these strings, which lie in one buffer with a byte around each."""
     data = b"|" + b"|".join(texts)
     lengths = np.array([len(text) for text in texts], np.int64)
     starts = 1 + np.cumsum(lengths + 1) - (lengths + 1)

@@ -22,7 +22,7 @@ RAW_COLUMNS = [name for name in COLUMNS if name != "body"]
 
 
 def one_at_a_time(message):
-    """What each column must hold for a message."""
+    """Return the value of each column for a message."""
     return {
         "topic": message.topic,
         "queueId": message.queue_id,
@@ -97,7 +97,7 @@ def test_javas_records_as_one_chunk(version):
 
 
 def _inflates(record):
-    """Some vectors have the flag of a compressed body, and a plain one."""
+    """Return whether the body can be inflated: some vectors have the flag and a plain body."""
     try:
         decode_record(record).plain_body()
     except BodyError:

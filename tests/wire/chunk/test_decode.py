@@ -173,7 +173,7 @@ def test_chunk_columns_locate_all_parts():
 
 
 def records_with(number, change):
-    """Five records, one of which is changed, and their sizes."""
+    """Return five records, one of them changed, and their sizes."""
     records = [encode_record(StoredMessage("T", b"x" * n, queue_offset=n)) for n in range(5)]
     sizes = [len(record) for record in records]
     changed = bytearray(records[number])

@@ -23,7 +23,7 @@ ENCODED = [name for name in COLUMNS if name not in ("msgId", "offsetMsgId", "key
 
 
 def clean(message):
-    """The message with its properties in the form that we write."""
+    """Return the message with its properties as we write them."""
     text = encode_properties(decode_properties(message.properties_text))
     return dataclasses.replace(message, properties_text=text)
 
@@ -48,7 +48,7 @@ def columns_of(messages):
 
 
 def stored(message):
-    """As the log holds it: the body compressed where the flags say so."""
+    """Return the message as the log holds it, compressed if its flags say so."""
     if not message.sys_flag & MessageSysFlag.COMPRESSED:
         return message
     kind = MessageSysFlag(message.sys_flag) & MessageSysFlag.COMPRESSION_MASK
@@ -289,7 +289,7 @@ def test_unknown_compression_flag_is_refused_when_encoding():
 
 
 def as_maps(lists, validity):
-    """A column of maps that keeps entries behind its nulls, as other programs may build one."""
+    """Return a column of maps with entries behind its nulls, as other programs may build one."""
     entries = [entry for each in lists for entry in each]
     whole = pa.MapArray.from_arrays(
         pa.array(np.cumsum([0, *map(len, lists)]), pa.int32()),

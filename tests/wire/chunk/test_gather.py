@@ -34,7 +34,7 @@ def way(request):
 
 @given(gaps_and_widths, st.sampled_from([0, 12, 13]))
 def test_pieces_of_any_width_come_out_together(pairs, width_min):
-    """Pieces of up to 12 bytes take another way than longer ones."""
+    """Pieces of up to 12 bytes take another path than longer ones."""
     starts, widths = positions([(gap, width + width_min) for gap, width in pairs])
     found = take_bytes(pa.py_buffer(DATA), starts, widths)
     assert found.type == pa.binary()
@@ -96,7 +96,7 @@ def test_take_bytes_handles_the_longest_inline_view_and_the_next_length(shortest
 def test_slices_at_one_distance_and_beside_it_are_taken_where_they_lie(
     count, distance, width, first, shift, data
 ):
-    """Slices at one distance take another way; one of them out of line must not."""
+    """Slices at one distance take another path, which one slice out of line prevents."""
     starts = first + 1 + np.arange(count, dtype=np.int64) * distance
     starts[data.draw(st.integers(0, count - 1))] += shift
     of_these = [DATA[start : start + width] for start in starts.tolist()]
@@ -107,7 +107,7 @@ def test_slices_at_one_distance_and_beside_it_are_taken_where_they_lie(
 
 @given(st.integers(60, 200), st.integers(0, 9), st.integers(0, 40), st.integers(0, 30))
 def test_slices_at_one_distance_stand_side_by_side(count, gap, width, spare):
-    """The last ones have no room for a whole slot after them."""
+    """The last slices have no room for a whole slot after them."""
     starts, widths = positions([(gap, width)] * count)
     end = int(starts[-1]) + width + spare
     found, places = pack_slices(np.frombuffer(DATA[:end], np.uint8), starts, widths)

@@ -18,7 +18,7 @@ ZLIB = MessageSysFlag.COMPRESSION_ZLIB
 
 
 def record(body, compressed=None):
-    """A record whose body is compressed in this way, or as it is."""
+    """Return a record whose body is compressed in this way, or plain."""
     if compressed is None:
         return encode_record(StoredMessage("T", body))
     flag = MessageSysFlag.COMPRESSED | compressed

@@ -32,7 +32,7 @@ def values_of(long_bytes, texts, name):
 
 
 def columns_of(texts):
-    """The strings as a chunk has them: each behind its length."""
+    """Return the texts as in a chunk, each after its length."""
     encoded = [text.encode() for text in texts]
     lengths = np.array([len(text) for text in encoded], np.int64)
     data = b"".join(len(text).to_bytes(2, "big") + text for text in encoded)

@@ -30,7 +30,7 @@ strings = st.lists(_pieces | st.just(""), max_size=6).flatmap(
 
 
 def placed(texts, before=b"\x02", behind=b""):
-    """The strings in one buffer, each with these bytes between it and the one before."""
+    """Return the texts in one buffer, with these bytes before and after each."""
     lengths = np.array([len(text) for text in texts], np.int64)
     starts = np.cumsum(lengths + len(before)) - lengths
     data = b"".join(before + text for text in texts) + behind

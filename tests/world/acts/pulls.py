@@ -27,7 +27,7 @@ _FILTERS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """A pull, as its client remembers it."""
+    """A pull with what its client expects."""
 
     topic: str
     queue_id: int

@@ -170,7 +170,7 @@ class Ledger:
             )
 
     def is_made_again(self, topic, old_ends):
-        """A topic is there again; a machine in BROADCASTING has its old offsets in a file.
+        """Record a recreated topic; a machine in BROADCASTING has its old offsets in a file.
 
         If it does not consume the topic now, or not all of its queues, it begins there.
         """
@@ -200,10 +200,8 @@ class Ledger:
         return {queue: reader.finished_up_to(queue, since, now) for queue in queues}
 
     def _check_repeat(self, reader, place, body):
-        """What is finished comes again only where something has happened since it first began.
-
-        By the retry topic comes what has failed, or what a listener had for too long.
-        """
+        """Check that a finished message comes again only if something has happened since it first
+        began. Failed messages, and those that a listener held too long, come by the retry topic."""
         reader.delivered += 1
         is_given_back = place[0] == f"%RETRY%{reader.group}"
         is_repeat = place in reader.finished or (is_given_back and body in reader.bodies)
@@ -278,9 +276,8 @@ class Ledger:
             self.complain(f"{group} was to go on at {queue_offset} of {queue}, which nobody stored")
 
     def is_present(self, reader):
-        """A member has begun. A machine in BROADCASTING has its offsets of a topic that was made
-        again meanwhile: where it has had none of the new messages, it goes on at a queue's end.
-        """
+        """Record the start of a member. A machine in BROADCASTING whose topic was recreated has the
+        old offsets: if it has received no new message, it continues at a queue's end."""
         now = self._world.kernel.now
         for topic in reader.topics if reader.is_broadcasting else ():
             since = self.recreated_topics.get(topic, inf)
@@ -291,7 +288,7 @@ class Ledger:
                 reader.skipped_until[topic] = now + _BEGUN_SECONDS
 
     def skips(self, group, queue, queue_offset):
-        """Somebody has a group go on at this offset: what lies before it need not be finished."""
+        """Record that a group continues at this offset: earlier messages need not be finished."""
         for reader in self.readers.values():
             if reader.group == group:
                 reader.skipped[queue] = max(reader.skipped[queue], queue_offset)
@@ -303,8 +300,8 @@ class Ledger:
         self.unreadable.setdefault(place, self._world.kernel.now)
 
     def was_lied_to(self, name):
-        """A broker has made wrong claims: what lies there by now, and what was committed there,
-        counts no more."""
+        """Record that a broker has made wrong claims: its content and commits up to now do not
+        count."""
         now, groups = self._world.kernel.now, {reader.group for reader in self.readers.values()}
         own = [(f"%RETRY%{group}", name, 0) for group in groups]
         queues = [queue for queue in (*self._world.queues(), *own) if queue[1] == name]

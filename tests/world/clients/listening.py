@@ -84,7 +84,7 @@ class Listener:
 
 
 async def _coroutine():
-    """Nobody awaits it."""
+    """Return a coroutine that nobody awaits."""
 
 
 def queue_of(queue):

@@ -28,7 +28,7 @@ _GRACE_SECONDS = 4.0
 
 @dataclass(eq=False)
 class Move:
-    """One of them; it counts if it is one of those that are stored, and was reported."""
+    """One move; it counts if it was stored and reported."""
 
     group: str
     queue: tuple
@@ -37,7 +37,7 @@ class Move:
     ended_at: float = inf
 
     def is_over_before(self, other):
-        """Whether another one has begun when this had ended."""
+        """Return whether another move has begun after this one had ended."""
         return self.ended_at < other.began_at
 
 
@@ -50,12 +50,12 @@ class Moves:
         self._troubles = []
 
     def troubled(self, seconds, broker=None):
-        """For so long a broker, or any, is away, or not heard."""
+        """Record that a broker, or any, may be unreachable for this time."""
         now = self._world.kernel.now
         self._troubles.append((now, now + seconds, broker))
 
     def is_untroubled(self, broker, since, until):
-        """Whether a broker could be heard from one time to another."""
+        """Return whether a broker was reachable from one time to another."""
         return not any(
             began <= until and ended >= since
             for began, ended, name in self._troubles
@@ -64,7 +64,7 @@ class Moves:
 
     @contextlib.contextmanager
     def moving(self, group, queues):
-        """Give a function that is told where a group goes on in a queue, as it was reported."""
+        """Return a function that records a group's reported new offset in a queue."""
         kernel = self._world.kernel
         moves = {queue: Move(group, queue, kernel.now) for queue in queues}
         self._moves += moves.values()
@@ -78,13 +78,13 @@ class Moves:
             move.ended_at = kernel.now
 
     def disturb(self, group, queue):
-        """Somebody changes the group's offset in a queue, and nothing is promised of that move."""
+        """Record a change of the group's offset of which nothing is promised."""
         move = Move(group, queue, self._world.kernel.now)
         self._moves.append(move)
         return move
 
     def is_where_it_was(self, group, queue, since, but=None):
-        """Whether nobody has moved a group in a queue since a time, but for one move."""
+        """Return whether nobody has moved a group in a queue since a time, except by one move."""
         return not any(
             move.group == group and move.queue == queue and move.ended_at > since
             for move in self._moves
@@ -92,7 +92,7 @@ class Moves:
         )
 
     def of(self, group):
-        """The moves of a group that must hold."""
+        """Return the moves of a group that must hold."""
         return [move for move in self._moves if move.group == group and self._counts(move)]
 
     def _counts(self, move):
@@ -106,7 +106,7 @@ class Moves:
         )
 
     def missing(self, reader, offsets):
-        """What has to come once more to a reader, and has not; ``offsets`` returns a queue's."""
+        """Return what must come again to a reader, and has not; ``offsets`` returns a queue's."""
         for move in self.of(reader.group):
             for offset in offsets(move.queue):
                 place = (*move.queue, offset)
@@ -120,7 +120,7 @@ class Moves:
                     )
 
     def check(self, reader, offsets, complain):
-        """Look whether anything came to a reader that lies before where it was moved to."""
+        """Check that nothing came to a reader from before the offset to which it was moved."""
         for move in self.of(reader.group):
             for offset in offsets(move.queue):
                 begun = reader.begun.get((*move.queue, offset), ())

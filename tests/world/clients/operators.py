@@ -31,7 +31,7 @@ _ROUTES_SECONDS = 60.0
 
 
 def act_of_operators(draw):
-    """An act whose process has an `Admin`; a broker that cannot be asked ends it."""
+    """Register an act whose process has an `Admin`; it ends if a broker cannot be reached."""
 
     def known(play):
         def guarded(life, **arguments):
@@ -49,12 +49,13 @@ def act_of_operators(draw):
 
 
 def _reader(world, group):
-    """Who has to get what a group is to get; None for those in BROADCASTING, and unknown ones."""
+    """Return the reader that must get a group's messages; None for BROADCASTING, and unknown
+    groups."""
     return world.ledger.readers.get(group)
 
 
 def _insist(world, change, tries=_TRIES):
-    """Try a change until it is made, or for long enough; whether it is."""
+    """Repeat a change until it succeeds, for a limited time; return whether it did."""
     for _ in range(tries):
         try:
             change()
@@ -83,7 +84,7 @@ def _give_back(world, change):
     }
 )
 def set_offset(world, admin, group, topic, where, seed):
-    """A group goes on at an offset of one queue."""
+    """Set a group's offset in one queue."""
     reader, ledger = _reader(world, group), world.ledger
     if reader is None or topic not in reader.topics or topic in ledger.recreated_topics:
         return
@@ -108,7 +109,7 @@ def set_offset(world, admin, group, topic, where, seed):
     }
 )
 def reset_group(world, admin, group, topic, seconds):
-    """A group goes back by so many seconds, as for a time at which nobody is in it."""
+    """Reset a group by a number of seconds, as an operator does when no member is online."""
     reader = _reader(world, group)
     if reader is None or topic not in reader.topics:
         return
@@ -127,7 +128,7 @@ def reset_group(world, admin, group, topic, seconds):
     }
 )
 def change_queues(world, admin, topic, write_queues, read_queues):
-    """A topic has more queues or fewer, and perhaps some that nobody can read for now."""
+    """Give a topic more or fewer queues, some of them unreadable for now."""
     world.has_queues(topic, max(write_queues, read_queues))
     world.ledger.disturbed(_ROUTES_SECONDS)
     config = TopicConfig(
@@ -145,7 +146,7 @@ def change_queues(world, admin, topic, write_queues, read_queues):
     }
 )
 def close_topic(world, admin, topic, perm, seconds):
-    """Nobody can write to a topic for a while, or read it."""
+    """Forbid writing to a topic, or reading it, for a while."""
     for each, until_made in ((perm, _insist), (READ | WRITE, _give_back)):
         count = world.queue_count(topic)
         config = TopicConfig(
@@ -161,7 +162,7 @@ def close_topic(world, admin, topic, perm, seconds):
     lambda dice: {"group": dice.choice(GROUPS), "seconds": dice.choice([0.5, 3.0, 12.0])}
 )
 def close_group(world, admin, group, seconds):
-    """A group gets nothing for a while."""
+    """Forbid a group to consume for a while."""
     for enable, until_made in ((False, _insist), (True, _give_back)):
         config = SubscriptionGroupConfig(group_name=group, consume_enable=enable)
         world.ledger.disturbed(_ROUTES_SECONDS, group)
@@ -172,7 +173,7 @@ def close_group(world, admin, group, seconds):
 
 @act_of_operators(lambda dice: {"topic": TOPICS[1], "seconds": dice.choice([0, 0.5, 6.0, 20.0])})
 def make_topic_again(world, admin, topic, seconds):
-    """A topic is deleted with all that is in it, and made again; what is sent then has to come."""
+    """Delete a topic and create it again; messages sent then must arrive."""
     ledger = world.ledger
     ledger.recreated_topics[topic] = inf
     old_ends = {queue: world.end_of(queue) for queue in world.queues_of(topic)}
@@ -190,7 +191,7 @@ def make_topic_again(world, admin, topic, seconds):
 
 @act_of_operators(lambda dice: {"group": dice.choice(GROUPS), "topic": dice.choice(TOPICS)})
 def look_around(world, admin, group, topic):
-    """What an operator is shown is what there is."""
+    """Check that an operator's queries return the actual state."""
     for lag in admin.lag(group, topic):
         queue = (lag.queue.topic, lag.queue.broker_name, lag.queue.queue_id)
         if world.may_be_wrong(lag.queue.broker_name, _ASK_SECONDS):

@@ -39,7 +39,7 @@ def draw(seed):
 
 
 def _sets_far_back(trouble):
-    """Return whether the clock is set back by so much that what is popped stays hidden for long.
+    """Return whether the clock is set back so far that popped messages stay invisible for long.
 
     Check points name a time of day, as RocketMQ's do.
     """

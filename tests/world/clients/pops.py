@@ -39,7 +39,7 @@ _TIMES_MAX = 6
 
 @dataclass(eq=False)
 class _Known:
-    """What is known of a message in a group; times are those of the story."""
+    """What is known of a message in a group; times are the story's."""
 
     first_at: float
     batch: int  # the number of the batch in which it came
@@ -53,7 +53,7 @@ class _Known:
 
 @dataclass(eq=False)
 class _Place:
-    """What is known of a place in a queue that a group pops in order."""
+    """What is known of a position in a queue that a group pops in order."""
 
     body: bytes
     batch: int  # the number of the last batch with it

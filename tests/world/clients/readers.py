@@ -14,7 +14,7 @@ from world.clients.filters import Filters
 
 @dataclass(eq=False)
 class Call:
-    """A listener at work."""
+    """A running call of a listener."""
 
     reader: Reader
     process: object
@@ -25,7 +25,7 @@ class Call:
 
 @dataclass(eq=False)
 class Reader:
-    """Who must have every message of some topics."""
+    """The messages that a group or a machine must get of some topics."""
 
     name: str
     group: str
@@ -73,7 +73,7 @@ class Reader:
     filters: Filters = field(default_factory=Filters)
 
     def begins_at(self, queue):
-        """What lies before need not come."""
+        """Return the first offset that must come."""
         skipped = self.skipped[queue]
         if not self.begins_anywhere:
             return skipped
@@ -81,27 +81,27 @@ class Reader:
         return max(skipped, first)
 
     def may_have_begun_behind(self, place):
-        """Whether an offset beyond this place can have been one of the topic's that was before."""
+        """Return whether an offset past this position may belong to the topic before its
+        recreation."""
         return place is not None and place[3] < self.old_offsets.get(place[:3], 0)
 
     def keeps_old_offset(self, queue, offset):
-        """Note an offset of a queue by which a new one of this name may be begun."""
+        """Record an offset of a queue from which a new queue of this name may be read."""
         self.old_offsets[queue] = max(self.old_offsets.get(queue, 0), offset)
 
     def ended_behind(self, place, moved_from, moved_until):
-        """Whether a member that had left before a move was at a place until the move or later."""
+        """Return whether a member that had left before a move was processing this message at that
+        time or later."""
         left_at = self.left_at_it.get(place, inf)
         return left_at <= moved_until and self.finished.get(place, inf) >= moved_from
 
     def lacks_offset(self, queue):
-        """Whether nobody knows where the group begins."""
+        """Return whether the offset at which the group begins is unknown."""
         return self.begins_anywhere and queue[0] in self.topics and queue not in self.first_commits
 
     def finished_up_to(self, queue, since, now):
-        """The offset before which a reader has finished a queue, and its consumer knows that.
-
-        What began before that time may have been another consumer's, which had left meanwhile.
-        """
+        """Return the offset before which a reader has finished a queue, as its consumer knows.
+        Messages that began before that time may belong to a consumer that had left."""
         reached = self.floors.get(queue, (0.0, 0))[1]
         for offset in sorted(place[3] for place in self.begun if place[:3] == queue):
             place = (*queue, offset)

@@ -61,7 +61,7 @@ def _consumes(client):
 
 
 def _with(dice, client, kinds):
-    """A client that does more, somewhere among what it does."""
+    """Return a client with more steps at random places."""
     steps = list(client.steps)
     first = len(_consumes(client))
     for kind in kinds:
@@ -80,7 +80,7 @@ def _each_consumer(dice, clients, kinds, counts):
 
 
 def _changed(client, change):
-    """A client whose consumers consume otherwise."""
+    """Return a client whose consumers have other settings."""
     return replace(
         client,
         steps=tuple(
@@ -153,7 +153,8 @@ def _names(dice, clients):
 
 
 def _two(dice, clients):
-    """The first program of one group has a consumer of another, like that of some other program."""
+    """Give the first program of a group a consumer of another group, like that of some other
+    program."""
     consumers = [client for client in clients if _consumes(client)]
     if len(consumers) < 2:
         return clients

@@ -107,7 +107,7 @@ class ClientWorld(ClusterStage):
         return self._queues[topic]
 
     def has_queues(self, topic, count):
-        """A topic is to have so many queues, perhaps more than ever."""
+        """Record that a topic gets this number of queues, perhaps more than ever."""
         self._queues[topic] = max(count, self._queues[topic])
 
     def broker_named(self, name):
@@ -175,8 +175,8 @@ class ClientWorld(ClusterStage):
         self._look_at_the_end()
 
     def _send_after_lies(self):
-        """Have an honest cluster get messages that must all come; return a promise of the end of
-        their host.
+        """Send messages that must all arrive to an honest cluster; return a promise of the sender's
+        end.
 
         Of what came before, a wrong claim may have led members past it.
         """
@@ -231,8 +231,8 @@ class ClientWorld(ClusterStage):
 
 
 class ClientLogs(Logs):
-    """A client complains of listeners that fail; of nothing else has it to say that it is an error.
-    A broker complains of delayed messages whose topic an operator has deleted."""
+    """Clients may log errors of failing listeners only; brokers those of delayed messages whose
+    topic was deleted."""
 
     loggers = (*Logs.loggers, "rmq_spark")
 

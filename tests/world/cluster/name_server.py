@@ -109,7 +109,7 @@ class NameServer:
         return request.respond(ResponseCode.SUCCESS, body=encode_body(info))
 
     def _data_of(self, broker):
-        """Its address; that of a slave, while one stands in for a master that has gone."""
+        """Return its address; that of a slave, while one stands in for a dead master."""
         number, address = 0, broker.address
         if broker.slave_address is not None:
             number, address = 1, broker.slave_address

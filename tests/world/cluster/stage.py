@@ -73,7 +73,7 @@ class ClusterStage(Stage):
                 self.kernel.close()
 
     def _furniture(self):
-        """What else is put into Python's modules while the story is told."""
+        """Return further replacements in Python's modules during the story."""
         return ()
 
     def _audit(self):
@@ -81,10 +81,10 @@ class ClusterStage(Stage):
         raise NotImplementedError
 
     def disturbed(self, seconds):
-        """Something has begun that lasts so long."""
+        """Record a disturbance of this duration."""
 
     def may_be_wrong(self, name, ago_seconds=0.0, about=None):
-        """Whether a broker makes claims that may be wrong, or has until some seconds ago.
+        """Return whether a broker makes claims that may be wrong, or did up to some seconds ago.
 
         None is any broker; ``about`` restricts it to lies of which that function is true.
         """
@@ -98,17 +98,17 @@ class ClusterStage(Stage):
 
     @property
     def liars(self):
-        """The names of brokers that have given wrong answers by now."""
+        """Return the brokers that have given wrong responses so far."""
         return {name for _, _, name, _ in self._lies if name is not None}
 
     @property
     def lied_about(self):
-        """The names of brokers that have made wrong claims."""
+        """Return the brokers that have made wrong claims."""
         return {name for _, _, name, lie in self._lies if lie.is_claim}
 
     @property
     def renumbered(self):
-        """The names of brokers that have said of records that they have the next offsets."""
+        """Return the brokers that have reported records at the next offsets."""
         return {name for _, _, name, lie in self._lies if lie is WORLD_LIES[RENUMBERED]}
 
     # ---- the story
@@ -141,7 +141,7 @@ class ClusterStage(Stage):
         self._wait_for_brokers()
 
     def _join_all(self, patience_seconds, look_seconds, what):
-        """Wait until all that must come has come; ``what`` is said of messages that have not.
+        """Wait until all that must come has come; ``what`` names the missing messages in an error.
 
         As long as there are fewer each time, patience begins anew: over a connection that was made
         while the network was slow, which it stays, much takes long.
@@ -161,7 +161,7 @@ class ClusterStage(Stage):
             self.kernel.run(look_seconds)
 
     def _look_at_the_end(self):
-        """Check the final result, and that nobody has left anything behind."""
+        """Check the final result, and that nothing is left over."""
         self._audit()
         self.ledger.check()
         self.kernel.run(_ENDS_SECONDS)
@@ -179,7 +179,7 @@ class ClusterStage(Stage):
             self._await(end, _STOP_SECONDS, "the end of a broker")
 
     def _check_nothing_is_left(self, broker):
-        """A broker that nobody uses has no connections, and nobody waits."""
+        """Check that an unused broker has no connections, and holds no pulls."""
         controller = broker.life.controller
         left = {
             "connections": controller.server.connections,
@@ -249,7 +249,7 @@ class ClusterStage(Stage):
         self._answers.overdue(self._broker(broker).host, seconds)
 
     def _lie(self, seconds, broker, about):
-        """A broker, or the name server, gives wrong answers of one kind."""
+        """Let a broker, or the name server, give wrong responses of one kind."""
         lie, name = WORLD_LIES[about], None
         if not lie.is_of_names:
             name = self._broker(broker).name

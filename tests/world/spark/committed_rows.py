@@ -43,7 +43,8 @@ class CommittedModel(RowModel):
         """Record a batch's end in the offset log."""
 
     def begins_at_none(self, error):
-        """Whether it is told that what it is to begin with is gone: such a start is not drawn."""
+        """Return whether the error says that the start of the query is gone; such a start is not
+        drawn."""
         return False
 
     def looked(self):
@@ -73,7 +74,7 @@ class CommittedModel(RowModel):
             self.complain(f"{pieces} have rows of {places}")
 
     def _behind(self, span, places, reached):
-        """Return the numbers of places that those before a span and its own may be.
+        """Return the numbers of positions that earlier spans and this one may have.
 
         A record that a lie made unreadable may be left out, as the query's user wants it then.
         """

@@ -47,7 +47,7 @@ def draw(seed):
 
 
 def lied_to(story, share):
-    """The story with lies, in such a share of stories.
+    """Return the story with lies, in this share of stories.
 
     Of a row whose body is null, or is not checked, nobody could say whether it is the right one.
     """

@@ -107,7 +107,7 @@ class Ledger:
         self.acknowledged[sent.body] = self.now, self.first_physical_offset(*place)
 
     def takes_away(self, *, broker=None, topic=None, expired=False):
-        """Messages of a broker, or of a topic, may be gone from now on, or be others.
+        """Record that messages of a broker, or of a topic, may be lost or replaced from now on.
 
         Those that have ``expired`` leave a gap before the first that is there,
         which a query cannot overlook.

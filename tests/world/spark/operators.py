@@ -41,7 +41,7 @@ class Operator:
                 self._world.ledger.takes_away(broker=broker.name, topic=topic)
 
     async def make_missing(self, broker, topics):
-        """Make those topics again that a broker has not brought along.
+        """Create the topics again that a broker lacks after its return.
 
         A sink that writes exactly once asks for that: its commits topic may be one of them.
         """

@@ -38,10 +38,8 @@ _LEAVES_THE_LOG = frozenset({"kill a broker", "stop a broker", "lose power"})
 
 
 def with_rarities(story, within_seconds, source):
-    """The story with something rare in it, or as it is.
-
-    ``source(dice, name)`` draws the arguments of a stream with one source.
-    """
+    """Return the story with a rare feature, or unchanged. ``source(dice, name)`` draws the
+    arguments of a stream with one source."""
     story = _with_rollbacks(random.Random(f"{story.seed} rolled back"), story, within_seconds)
     story = _with_one_of_many(story, within_seconds, source)
     story = _with_few_tasks(random.Random(f"{story.seed} few tasks"), story)
@@ -74,7 +72,7 @@ def _arguments(dice, kind):
 
 
 def _with_rollbacks(dice, story, within_seconds):
-    """Batches of a sink cannot be committed."""
+    """Let batches of a sink fail to commit."""
     if dice.random() >= _ROLLED_BACK:
         return story
     troubles = [
@@ -95,7 +93,7 @@ def _with_rollbacks(dice, story, within_seconds):
 
 
 def _with_few_tasks(dice, story):
-    """Whoever reads does so by few tasks."""
+    """Let readers use few tasks."""
     if dice.random() >= _FEW_TASKS:
         return story
     given = {"maxPartitions": str(dice.choice((1, 2, 3)))}
@@ -103,7 +101,7 @@ def _with_few_tasks(dice, story):
 
 
 def _with_other_options(dice, story):
-    """Users of streams set other options before each start."""
+    """Let users of streams set other options before each start."""
     if dice.random() >= _OTHER_OPTIONS:
         return story
     return replace(
@@ -121,7 +119,7 @@ def _with_options_of_lives(dice, client):
 
 
 def _options_of_a_life(dice, client):
-    """Of each kind one, the others not at all: None is for these."""
+    """Draw one option of each kind; None removes the others."""
     sizes = {"minPartitions": "5"}, {"maxRecordsPerPartition": "4"}, {"maxPartitions": "2"}
     enough = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "2s"}
     kinds = [
@@ -145,7 +143,7 @@ def _one_of(dice, *choices):
 
 
 def _with_a_second_sink(dice, story):
-    """Another query, or batch writes, write exactly once to the topic of one that does."""
+    """Let another query, or batch writes, write exactly once to the same topic."""
     first = next(filter(is_exactly_once, story.clients), None)
     if first is None or dice.random() >= _SECOND_SINK:
         return story
@@ -165,12 +163,12 @@ def _with_a_second_sink(dice, story):
 
 
 def is_exactly_once(client):
-    """Whether this is a program whose batches count once."""
+    """Return whether the batches of a program count once."""
     return is_sink(client) and "delivery" in client.steps[0].arguments["options"]
 
 
 def _with_plain_brokers(dice, story, within_seconds):
-    """Brokers know RocketMQ's protocol alone, for a while or for good."""
+    """Let brokers support only RocketMQ's protocol, for a while or for good."""
     if dice.random() >= _PLAIN:
         return story
     sinks = [each.steps[0].arguments["options"] for each in story.clients if is_sink(each)]
@@ -183,7 +181,7 @@ def _with_plain_brokers(dice, story, within_seconds):
 
 
 def _with_a_union(dice, story, source):
-    """One of the streams has more sources."""
+    """Give one of the streams more sources."""
     streams = [each.name for each in story.clients if is_plain_stream(each)]
     name = dice.choice(streams)
     others = []
@@ -196,7 +194,7 @@ def _with_a_union(dice, story, source):
 
 
 def _with_damage(dice, story):
-    """Whoever reads says what is to become of messages that cannot be read."""
+    """Let readers set what happens to unreadable messages."""
     story = replace(
         story,
         troubles=tuple(each for each in story.troubles if each.kind not in _LEAVES_THE_LOG),
@@ -215,7 +213,7 @@ def _with_damage(dice, story):
 
 
 def _with_options(client, more):
-    """The same client, whose sources have more options, but for those that do not go together."""
+    """Return the client with more options of its sources, without contradicting ones."""
     if not client.steps or client.steps[0].kind not in ("stream", "read"):
         return client
     first, *rest = client.steps
@@ -266,10 +264,8 @@ def _changed(story, is_meant, more):
 
 
 def with_sources_changed(story, is_meant, change):
-    """The story with other arguments of the sources, or the sink, of some programs.
-
-    ``change`` makes them of those that there are.
-    """
+    """Return the story with other arguments of the sources, or the sink, of some programs.
+    ``change`` makes them from the present ones."""
 
     def changed(client):
         first, *rest = client.steps
@@ -285,15 +281,15 @@ def with_sources_changed(story, is_meant, change):
 
 
 def is_plain_stream(client):
-    """Whether this is a query that reads all that is stored."""
+    """Return whether this is a query that reads all stored messages."""
     return client.name.startswith("stream")
 
 
 def is_reader(client):
-    """Whether this is a program that reads all that is stored, once or as a stream."""
+    """Return whether this is a program that reads all stored messages, once or as a stream."""
     return is_plain_stream(client) or (bool(client.steps) and client.steps[0].kind == "read")
 
 
 def is_sink(client):
-    """Whether this is a program that writes."""
+    """Return whether this is a program that writes."""
     return bool(client.steps) and client.steps[0].kind == "sink"

@@ -32,7 +32,7 @@ _ALL = 1_000_000
 
 
 class RolledBack:
-    """The sink of such batches: each broker has the next one from it when it is to fail."""
+    """The sink of such batches: each has the next number when a broker is to fail."""
 
     def __init__(self, world, others):
         """``others`` is the producer that sends meanwhile."""
@@ -43,10 +43,8 @@ class RolledBack:
         """Number of offsets without messages directly after batches, in all."""
 
     async def fail(self, broker, topic, rows, seconds):
-        """Stage rows for each queue of a topic and commit them, while others send.
-
-        The disk takes so many ``seconds`` for what it does not give.
-        """
+        """Stage rows for each queue of a topic and commit them, while others send. The failing read
+        takes this number of ``seconds``."""
         config = broker.topic(topic)
         connection = Connection(self._world, SINK)
         self._world.network.connect(connection, (broker.host, broker.port))

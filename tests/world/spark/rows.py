@@ -109,7 +109,7 @@ class RowModel:
                 self._left_out.add(place)
 
     def may_meet(self, error):
-        """Whether what cannot be read has been damaged, or is none of the format that it reads."""
+        """Return whether the unreadable message was damaged, or has another format."""
         queue = error.queue
         place = self._ledger.first_physical_offset(
             queue.topic, queue.broker_name, queue.queue_id, error.queue_offset
@@ -121,8 +121,8 @@ class RowModel:
         )
 
     def _may_be_none_of_its_format(self, place):
-        """Whether somebody has sent what is none of the format that this program reads, there or
-        nobody knows where."""
+        """Return whether a message of another format was sent to this position, or to an unknown
+        one."""
         acknowledged = self._ledger.acknowledged
         return self._format is not None and any(
             sent.topic == place[0]
@@ -146,8 +146,8 @@ class RowModel:
                 self.complain(f"it misses what nobody has taken away: {text}")
 
     def _is_excused(self, place, sent):
-        """Whether a loss was told that a message at this place may be part of,
-        or it may be left out."""
+        """Return whether a reported loss may include the message at this position, or it may be
+        left out."""
         *queue, offset = place
         if self._leaves_out_damaged and self._cannot_be_read(sent, place):
             return True
@@ -157,15 +157,13 @@ class RowModel:
         )
 
     def _may_differ(self, place, sent):
-        """Whether one of two readings of the same may be without a message at this place.
-
-        Where offsets may have gaps, nothing contradicts a claim that it is not there.
-        """
+        """Return whether a repeated read may lack the message at this position. Where offsets may
+        have gaps, nothing contradicts a claim that it does not exist."""
         return self._is_excused(place, sent) or self._ledger.is_misled(place[:3])
 
     def _is_denied(self, place, sent):
-        """Whether a broker's claims may have led past a message: of those that a filter leaves
-        nobody knows how many there are."""
+        """Return whether a broker's claims may have led past a message; with a filter, the number
+        of matches is unknown."""
         queue, is_filtered = place[:3], self._tags is not None or self._colour is not None
         is_misled = is_filtered and self._ledger.is_misled(queue)
         return is_misled and sent.sent_at <= self._ledger.last_cause(queue)
@@ -176,7 +174,7 @@ class RowModel:
         return self._ledger.damaged.get(place) == sent.body
 
     def _reads(self, queue):
-        """Whether a queue is one of those that it reads."""
+        """Return whether the program reads a queue."""
         topic, broker, number = queue
         if topic not in self._program.topics:
             return False
@@ -251,7 +249,7 @@ class RowModel:
         return rows
 
     def _body_of(self, row):
-        """The body of a row; of one that is null, that of the message that was damaged there."""
+        """Return the body of a row; for a null, the body of the message that was damaged there."""
         if self._format is not None and row["keys"] is not None:
             return self._typed_body_of(row)
         if row.get("body") is not None:
@@ -261,7 +259,8 @@ class RowModel:
         return self._ledger.damaged.get(self._place_of(row))
 
     def _typed_body_of(self, row):
-        """The body of the message whose keys a row has: its fields have to be what that holds."""
+        """Return the body of the message that a row's keys identify; its fields must equal the
+        row's."""
         sent = self._ledger.sent_with.get(row["keys"])
         if sent is None:
             self.complain(f"there is a row that nobody has sent: {row}")
@@ -288,8 +287,8 @@ class RowModel:
         return self._ledger.sent[body]
 
     def _missing_of(self, rows, since, before, but=()):
-        """What was sent since a time, was stored before another, and is not among these rows;
-        but what brokers have of these names."""
+        """Return messages sent since one time and stored before another that are not among these
+        rows, except topics in ``but``."""
         missing = []
         for body, (time, place) in self._ledger.acknowledged.items():
             sent, queue = self._ledger.sent[body], place[:3]
@@ -352,8 +351,8 @@ class StreamModel(RowModel):
             self._begins_at = self._ledger.now
 
     def planned(self, batch, end, *, is_new):
-        """The end of a batch is in the offset log; it is new, or that of the one before,
-        in a query with other sources."""
+        """Record a batch's end in the offset log; it is new, or unchanged in a query with other
+        sources."""
         document = json.loads(end)
         self._rows_max[batch] = int(self._program.options.get("maxOffsetsPerTrigger", _ALL))
         self._ends[batch] = self._flat(document["offsets"])
@@ -378,7 +377,7 @@ class StreamModel(RowModel):
             self.complain(f"it has ended in calm weather: {error!r}")
 
     def begins_at_none(self, error):
-        """Whether it is told that what it is to begin with, for the first time, is gone by now."""
+        """Return whether the error says that the first start of the query is already gone."""
         if 0 in self._ends or getattr(error, "option", None) != "startingOffsets":
             return False
         found = _QUEUE.findall(error.problem)
@@ -388,11 +387,11 @@ class StreamModel(RowModel):
         )
 
     def looked(self):
-        """A run has been told how far there is something to read, and of what is gone."""
+        """Record that a run has learned how far it may read, and what is lost."""
         self._has_looked = True
 
     def came_to_its_end(self):
-        """A run with AvailableNow says that it has had all there was when it began."""
+        """Check that a run with AvailableNow has read everything that existed at its start."""
         if self._is_without_some or self._ending:
             return
         gone = {self._ledger.first_name(broker) for broker in self._gone or ()}  # it goes without
@@ -476,7 +475,7 @@ class StreamModel(RowModel):
                     yield f"{self._program.name}: {sent}, at {offset} of {queue}"
 
     def check_what_is_gone(self):
-        """What has expired before it was read must have been told, offset by offset."""
+        """Check that all messages that expired unread were reported, offset by offset."""
         rows = self._committed()
         stored = {body for bodies in self._ledger.stored.values() for body in bodies.values()}
         for body, (_, place) in self._ledger.acknowledged.items():
@@ -495,7 +494,7 @@ class StreamModel(RowModel):
                 self.complain(f"{sent} at {place} was not read, is gone, and nobody was told")
 
     def _flat(self, tree):
-        """The offsets of a document of Spark's log, by queue."""
+        """Return the offsets in a document of Spark's log, by queue."""
         return {
             self._ledger.first_physical_offset(topic, broker, int(number)): offset
             for topic, brokers in tree.items()

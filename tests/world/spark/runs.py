@@ -10,11 +10,11 @@ AGAIN_SECONDS = 1.0
 
 
 class DriverKilled(Exception):
-    """The driver is dead, with all its workers."""
+    """The driver was killed, with all its workers."""
 
 
 class QueryFailed(Exception):
-    """A query has ended with an error, which is the cause."""
+    """A query has failed; the cause is its error."""
 
 
 class Run:
@@ -43,7 +43,7 @@ class Run:
             worker.kill()
 
     def worker(self, kind):
-        """A new process; a dead one for a task that is tried again behind the end."""
+        """Return a new process; a dead one for a task that is retried after the end."""
         worker = Worker(self.world, f"{self.name} {kind} {len(self._workers)}", self._host)
         self._workers.append(worker)
         if self._has_ended:
@@ -121,11 +121,11 @@ class Application:
         """Record the error that ended a run."""
 
     def models_of(self, process_name):
-        """The models of what one of its processes may tell of."""
+        """Return the models to which one of its processes may report."""
         return [self.model]
 
     def renamed(self, names):
-        """Brokers have other names now, as its user says; a program may keep nothing of them."""
+        """Set the brokers' new names; a program may keep nothing of the old ones."""
 
     def stop(self):
         """Make it end, whatever it is doing."""

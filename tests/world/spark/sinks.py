@@ -1,4 +1,4 @@
-"""The model of the sink: committed rows are stored, and nothing is stored that was no row."""
+"""The model of the sink: committed rows are stored, and nothing else is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SinkModel:
         """The batches that are certainly committed."""
 
     def logged(self, line):
-        """One of its processes has logged something: nothing that its rows depend on."""
+        """Check a log line of its processes; none may concern its rows."""
 
     def row(self, number):
         """Return a new row to be written."""
@@ -54,22 +54,22 @@ class SinkModel:
 
     @property
     def format(self):
-        """The format of its bodies; None if they are what rows have."""
+        """The format of its bodies; None if rows contain the bodies."""
         return self._writes.format
 
     @property
     def is_exactly_once(self):
-        """Whether its batches count by their manifests."""
+        """Return whether its batches count by their manifests."""
         return self._writes.is_exactly_once
 
     @property
     def is_visible_to_all(self):
-        """Whether all see its batches at once."""
+        """Return whether every consumer sees its batches as a whole."""
         return self._writes.is_visible_to_all
 
     @property
     def is_done(self):
-        """Whether all has been written."""
+        """Return whether everything has been written."""
         return not self._writes.is_wanted
 
     @property
@@ -117,7 +117,7 @@ class SinkModel:
         return True
 
     def check(self):
-        """What was committed must be there, unless something has happened to where it was."""
+        """Check that committed rows are stored, except after a trouble of their queue."""
         if self._writes.is_visible_to_all:
             self._check_what_all_see()
             return
@@ -139,7 +139,7 @@ class SinkModel:
                 )
 
     def _check_what_all_see(self):
-        """Each row is there once, of each batch all or none, and none of what does not count."""
+        """Check that each row is there once, of each batch all or none, and no uncommitted one."""
         topic = self._writes.topic
         if any(self._ledger.may_be_gone((topic, each.name, 0)) for each in self._ledger.brokers):
             return

@@ -62,7 +62,7 @@ class TaskSet:
         return answer
 
     async def _first_spelling(self, attempts):
-        """The first answer that is no error; of errors, the last. Who is late is killed."""
+        """Return the first successful result, or the last error; kill attempts that are late."""
         first, left = Promise(), list(attempts)
 
         def answered(attempt):
@@ -82,7 +82,7 @@ class TaskSet:
         return answer
 
     def _attempt(self, number, attempt, partition):
-        """Run it in a worker, which fate may kill meanwhile."""
+        """Run an attempt in a worker, which fate may kill meanwhile."""
         run = self._run
         worker = run.idle.pop() if run.idle else run.worker("executor")
         promise = worker.ask(partial(self._work, worker, number, attempt, partition))
@@ -99,11 +99,8 @@ class TaskSet:
 
 
 def reading(run, read, seen):
-    """What an attempt of a task that reads does: all rows of its partition, as Spark asks for them.
-
-    ``read`` is the pickled reader; ``seen`` looks at the pieces and rows of each attempt
-    that comes to its end.
-    """
+    """Return an attempt of a reading task: it reads all rows of its partition, as Spark does.
+    ``read`` is the pickled reader; ``seen`` gets the pieces and rows of each finished attempt."""
 
     def work(worker, number, attempt, partition):
         reader, rows = pickle.loads(read), []  # noqa: S301  # what Spark does

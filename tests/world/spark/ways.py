@@ -32,7 +32,7 @@ _OUTSIDE = "10.8"
 
 
 def with_other_ways(story):
-    """The story with such users, or as it is."""
+    """Return the story with such users, or unchanged."""
     story = _with_queues_by_number(random.Random(f"{story.seed} assigned"), story)
     story = _within_a_namespace(random.Random(f"{story.seed} namespace"), story)
     return _with_hidden_brokers(random.Random(f"{story.seed} addresses"), story)
@@ -76,7 +76,7 @@ def _some_of(dice, brokers, numbers):
 
 
 def prefix_of(story):
-    """What stands before the names of all topics of a story."""
+    """Return the prefix of the names of all topics of a story."""
     arguments = [step.arguments for client in story.clients for step in client.steps]
     named = [name for each in arguments for name in (each.get("topic"), *each.get("topics", ()))]
     spaces = [each["options"].get("namespace") for each in arguments if "options" in each]
@@ -119,7 +119,7 @@ def _of_whole_names(arguments):
 
 
 def _said(dice, source):
-    """Have the options of a source or sink find its topics."""
+    """Set the options by which a source or sink finds its topics."""
     options = dict(source["options"])
     if dice.random() < _BY_NAME_OF_THE_SPACE:
         return {**source, "options": {**options, "namespace": NAMESPACE}}
@@ -138,7 +138,7 @@ def _said(dice, source):
 
 
 def _with_hidden_brokers(dice, story):
-    """Name servers give addresses that lead nowhere, or to another broker."""
+    """Let name servers return addresses that lead nowhere, or to another broker."""
     if dice.random() >= _HIDDEN:
         return story
     how = dice.choice(("nowhere", "nowhere", "next"))
@@ -159,7 +159,7 @@ def _with_hidden_brokers(dice, story):
 
 
 def told_address(number, *, is_slave=False):
-    """The address that name servers give of the broker of a number while it is hidden."""
+    """Return the address that name servers return for a hidden broker."""
     return f"{_OUTSIDE}.{int(is_slave)}.{number + 1}:10911"
 
 
@@ -167,7 +167,7 @@ def told_address(number, *, is_slave=False):
 
 
 def with_new_names(options, names):
-    """The options of a user who knows the names that brokers have now, by those of before."""
+    """Return the options of a user who knows the brokers' new names."""
     options = dict(options)
     for option in ("assign", "brokerAddresses"):
         if option in options:

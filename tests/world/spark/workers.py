@@ -15,7 +15,7 @@ from world.tasks import Promise
 
 
 class Crashed(Exception):
-    """The worker is dead, and has not responded."""
+    """The worker was killed before it responded."""
 
 
 class Answer(NamedTuple):
@@ -73,7 +73,7 @@ class Worker:
 
 
 def _carried(error):
-    """The same error, as it arrives where it is read."""
+    """Return the error as it arrives in the process that reads it."""
     carried = pickle.loads(pickle.dumps(error))  # noqa: S301  # what Spark does
     assert str(carried) == str(error), f"{error!r} is another when it has been pickled: {carried!r}"
     return carried

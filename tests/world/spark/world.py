@@ -74,7 +74,7 @@ _PROGRAMS = {"stream": Stream, "read": Reads, "sink": Writes}
 
 
 class SparkWorld(ClusterStage):
-    """Everything that there is while a story of Spark is told."""
+    """The state of a story of Spark."""
 
     preempted = r"rmq_spark/spark/"
 
@@ -109,7 +109,7 @@ class SparkWorld(ClusterStage):
         )
 
     def _agreeing(self):
-        """How brokers agree on extensions: not at all, while they are plain."""
+        """Return the brokers' agreement on extensions: none while they are plain."""
         agree = ExtensionsProcessor.extensions
 
         @wraps(agree)  # with the mark of a handler
@@ -166,7 +166,7 @@ class SparkWorld(ClusterStage):
         self._look_at_the_end()
 
     def _plans(self, kind):
-        """The plans of a kind: who plays them is said by their names."""
+        """Return the plans of a kind, with the names of their players."""
         return [plan for plan in self.story.clients if plan.name.startswith(kind)]
 
     def _audit(self):
@@ -206,7 +206,7 @@ class SparkWorld(ClusterStage):
                 each.kill_a_planner()
 
     def _lie(self, seconds, broker, about):
-        """Wrong claims are as good as losses, for who is told of them."""
+        """Let a broker make wrong claims, which count as losses for its clients."""
         super()._lie(seconds, broker, about)
         lie, until = WORLD_LIES[about], self.kernel.now + seconds + _CLAIMED_SECONDS
         if lie.is_claim or lie.is_partly_claim or lie.is_of_names:
@@ -230,7 +230,7 @@ class SparkWorld(ClusterStage):
         self._operate(make_again())
 
     def _damage(self, seconds, broker):  # it takes no time
-        """A bit of a stored body is another; readers are to notice."""
+        """Flip a bit of a stored body, which readers must detect."""
         ledger, name = self.ledger, self.ledger.first_name(self._broker(broker).name)
         whole = [
             body
@@ -246,11 +246,11 @@ class SparkWorld(ClusterStage):
                 ledger.damages(body)
 
     def _older_copy(self, seconds, broker, age_seconds):
-        """A broker goes on with an older copy of its disk."""
+        """Restart a broker on an older copy of its disk."""
         self._from_a_copy(broker, age_seconds, lambda each, copy: each.put_back(copy, seconds))
 
     def _slave(self, seconds, broker, age_seconds):
-        """A slave that lags behind answers in a broker's stead."""
+        """Let a slave with lag answer instead of a broker."""
         host = self._slave_host(broker % len(self.brokers))
         self._from_a_copy(
             broker, age_seconds, lambda each, copy: each.stand_in(copy, host, seconds)
@@ -273,7 +273,7 @@ class SparkWorld(ClusterStage):
         self._operate(operate())
 
     def _rename(self, seconds, broker):
-        """A broker gets another name while no program runs; their users tell them."""
+        """Rename a broker while no program runs, and tell the users."""
         broker = self._broker(broker)
         before, name = broker.name, f"{broker.name}-renamed"
 
@@ -301,7 +301,7 @@ class SparkWorld(ClusterStage):
         self._operate(Operator(self).create(topic, read_queues, write_queues))
 
     def _operate(self, operation):
-        """One operation behind the other: two at a time would leave brokers that differ."""
+        """Run operations one after the other: concurrent ones would leave different brokers."""
         before = self._operations[-1:]
 
         async def operate():
@@ -315,18 +315,18 @@ class SparkWorld(ClusterStage):
         self._operations.append(self.tasks.begin(operate(), "operation"))
 
     def _roll_back(self, seconds, broker, topic, rows, slow_seconds):  # it takes no time
-        """A batch cannot be committed, while others send."""
+        """Let a batch fail to commit while others send."""
         broker = self._broker(broker)
         self._operate(self.rolled_back.fail(broker, topic, rows, slow_seconds))
 
     def _plain(self, seconds, for_good):
-        """Brokers are RocketMQ's, for all that they say, to whoever connects from now on."""
+        """Let brokers behave like RocketMQ's to new clients."""
         self._are_plain = True
         if not for_good:
             self.kernel.after(seconds, partial(setattr, self, "_are_plain", False))
 
     def _fill(self, seconds, broker):
-        """A disk is so full that the oldest messages go."""
+        """Fill a disk so far that the oldest messages are deleted."""
         broker = self._broker(broker)
         broker.use_disk(_FULL)
         until = self.kernel.now + seconds
@@ -341,7 +341,7 @@ class SparkWorld(ClusterStage):
         messages_go()
 
     def _hide(self, seconds, how):  # it takes no time, and is for good
-        """The name server gives addresses that lead nowhere, or to the next broker."""
+        """Let the name server return addresses that lead nowhere, or to the next broker."""
         addresses = [broker.address for broker in self.brokers]
         if how == "next":
             told = dict(zip(addresses, [*addresses[1:], *addresses[:1]], strict=True))
@@ -358,22 +358,22 @@ class SparkWorld(ClusterStage):
         return f"127.0.5.{number + 1}"
 
     def _forget_a_broker(self, seconds, broker):
-        """The name server does not hear of a broker."""
+        """Let the name server forget a broker."""
         broker = self._broker(broker)
         self.ledger.takes_away(broker=broker.name)
         self.name_server.forget(broker, seconds)
 
 
 class Watch:
-    """Nothing is wrong with any disk here, but that some have no room."""
+    """Excuses brokers' errors about full disks, and no others."""
 
     def is_excused(self, error):
-        """Whether there is a reason for what a broker logs."""
+        """Return whether a broker's error is expected."""
         return isinstance(error, OSError) and error.errno == errno.ENOSPC
 
 
 class SparkLogs(Logs):
-    """A query's log is read by its model: losses that are passed over are told there."""
+    """Passes a query's log lines to its model, because these report skipped losses."""
 
     loggers = (*Logs.loggers, "rmq_spark")
 
@@ -393,8 +393,7 @@ class SparkLogs(Logs):
 
 
 def _load_all():
-    """Whatever is loaded when it is first needed: nothing in a world may wait for
-    another's import."""
+    """Import everything that is loaded lazily: in a world nothing may wait for another's import."""
     for package in (rmq_spark.client, rmq_spark.spark, rmq_spark.wire):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.rpartition(".")[2].startswith(_WITHOUT):

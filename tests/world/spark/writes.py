@@ -55,7 +55,7 @@ _PROPERTIES = (_QUERY_ID, _BATCH_ID, _RUN_ID)
 
 
 class TaskContext:
-    """What Spark's class of that name says to each task of a world."""
+    """Spark's TaskContext, as tasks of a world get it."""
 
     def __init__(self, kernel):
         self._kernel = kernel
@@ -101,7 +101,7 @@ class Writes(Application):
 
     @property
     def has_troubles(self):
-        """Whether it has some at its commits, for which all must not be calm before its end."""
+        """Return whether troubles at its commits are left."""
         return self._troubles.are_drawn
 
     async def execute(self):
@@ -123,14 +123,14 @@ class Writes(Application):
         self.is_wanted = False
 
     async def _begin_again(self):
-        """Write batch 0 as a query whose checkpoint was deleted: it is to be refused."""
+        """Write batch 0 as a query whose checkpoint was deleted; it must be refused."""
         self.world.note(f"{self.run.name}: its checkpoint is deleted")
         query = f"another-id-of-{self.name}-{next(self._numbers)}"
         await self._be_refused(query, 0, self._options)
 
     async def _go_on_from_a_copy(self, batch):
-        """Write the last batch with other rows, from a copy of the checkpoint: it is to be
-        refused."""
+        """Write the last batch with other rows, from a copy of the checkpoint; it
+        must be refused."""
         self.world.note(f"{self.run.name}: another driver has a copy of the checkpoint")
         elsewhere = self._options | {"checkpointLocation": "elsewhere"}
         await self._be_refused(f"id-of-{self.name}", batch, elsewhere)
@@ -159,7 +159,7 @@ class Writes(Application):
 
     @property
     def _is_disturbed(self):
-        """Whether something has happened to what tells of batches that count."""
+        """Return whether a trouble has hit the records of committed batches."""
         ledger, topics = self.world.ledger, (self.topic, commits_topic_name(self.topic))
         return any(
             ledger.may_be_gone((topic, broker.name, 0))
@@ -183,7 +183,7 @@ class Writes(Application):
             await self.run.pause(0)
 
     def _dies_amid(self, run):
-        """Kill a driver during its commit, wherever it is by then."""
+        """Kill a driver at a random moment of its commit."""
         if run is self.run and not run.killed.is_kept:
             self.world.note(f"{run.name} is killed amid its commit")
             run.kill()
@@ -279,10 +279,8 @@ class Writes(Application):
         return pickle.loads(pickle.dumps(message))  # noqa: S301  # the same
 
     async def _tell(self, source, writer, method, messages, batch, run=None):
-        """Have a writer commit or abort: of a stream it is a new one, in a process of its own.
-
-        It is one of this program's driver, unless of another ``run``.
-        """
+        """Let a writer commit or abort; in a stream it is a new one in a process. The process
+        belongs to this program's driver, unless another ``run`` is given."""
         run = run or self.run
 
         def call():
