@@ -266,7 +266,7 @@ def test_slave_broker_does_not_commit_pulled_offsets(tmp_path):
 # ---- other ways to ask
 
 
-def test_lite_pulls_are_pulls(tmp_path):
+def test_lite_pull_request_code_is_served_as_a_pull(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a")

@@ -605,7 +605,7 @@ def row_of(case):
     return row
 
 
-def test_operating_guide_lists_metric_and_alert_of_everything_given_up():
+def test_operating_guide_lists_metric_and_alert_of_every_loss():
     """Its metrics exist, its alerts are rules, and each quoted line of the log has a case here."""
     rows = guide_rows()
     rules = (ROOT / "deploy/prometheus/rocketpoll.rules.yml").read_text(encoding="utf-8")
@@ -640,7 +640,7 @@ def named_kinds(shown, how):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.story.__name__}-{case.line}")
-def test_everything_the_broker_gives_up_is_logged_counted_and_shown(tmp_path, caplog, case):
+def test_every_loss_of_the_broker_is_logged_counted_and_shown(tmp_path, caplog, case):
     caplog.set_level("INFO")
     row, disk, clock = row_of(case), FillingDisk(LocalDisk()), Clock()
     settings = {"metricsPort": 0, **case.settings}

@@ -454,7 +454,7 @@ def test_member_change_notices_are_spread_over_turns(tmp_path, monkeypatch):
     tell(story, tmp_path)
 
 
-def test_clients_that_are_closed_together_go_so_many_in_a_turn_and_are_one_piece_of_work(
+def test_clients_closed_together_are_closed_in_one_piece_of_work_a_few_per_turn(
     tmp_path, monkeypatch
 ):
     async def story(broker):

@@ -106,7 +106,7 @@ def test_metrics_that_could_not_be_collected_are_collected_for_the_next_scrape()
     assert texts[1] == texts[2] != b""
 
 
-def test_discovery_that_fails_is_due_at_the_next_look(
+def test_failed_discovery_is_due_at_the_next_check(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     clock = Clock()

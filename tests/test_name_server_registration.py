@@ -283,7 +283,7 @@ def test_name_that_another_master_took_is_neither_registered_nor_unregistered(ma
     assert RequestCode.UNREGISTER_BROKER not in name_server.codes
 
 
-def test_silent_name_server_is_given_up_in_time():
+def test_silent_name_server_is_abandoned_within_its_timeout():
     seconds = itertools.count()
     with FakeServer(lambda peer: [peer.receive(), peer.receive()]) as server:
         connection = NameServerConnection(server.address, 0.2, lambda: float(next(seconds)))

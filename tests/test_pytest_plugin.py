@@ -309,7 +309,7 @@ def test_it(rocketpoll_broker, rocketpoll_topic, how):
 
 
 @freeze_time("2030-01-01")
-def test_a_broker_that_is_started_while_the_time_is_frozen():
+def test_broker_started_while_time_is_frozen_serves():
     with EmbeddedBroker() as broker:
         broker.send("T", "one")
         with LitePullConsumer("G", broker.address, FIRST) as consumer:

@@ -122,7 +122,7 @@ def test_each_stranger_is_refused_as_by_rocketmq(ours):
             assert unnamed[0] == unnamed[1], name
 
 
-def test_the_same_entry_of_a_list_decides(ours):
+def test_access_list_entries_decide_as_by_rocketmq_5_5(ours):
     for theirs, our in pairs(ours, "5.5.0", "list"):
         assert our == theirs
 
@@ -134,7 +134,7 @@ EMPTY_IN_BINARY = "an empty field", "ROCKETMQ"
 """RocketMQ reads no text, and counts it as ``null``, which no client has signed."""
 
 
-def test_the_same_signatures_are_valid(ours):
+def test_signatures_are_valid_as_by_rocketmq_5_5(ours):
     for theirs, our in pairs(ours, "5.5.0", "signature"):
         is_empty_in_binary = (theirs["name"], theirs["codec"]) == EMPTY_IN_BINARY
         if theirs["name"] in SIGNED_EITHER_WAY or is_empty_in_binary:

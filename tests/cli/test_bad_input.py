@@ -275,7 +275,7 @@ def test_command_without_account_permission_asks_for_other_keys(failed, verb):
 @pytest.mark.parametrize(
     "verb", [each for each in VERBS if each not in GO_ON and not each.startswith(NEED_USERS)]
 )
-def test_half_a_cluster_away(failed, verb, two_brokers):
+def test_command_on_a_cluster_with_one_broker_down_names_it(failed, verb, two_brokers):
     address, away = two_brokers
     said = failed(verb, "--namesrv", address)
     assert f"cannot connect to {away}: Connection refused" in said

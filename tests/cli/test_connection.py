@@ -95,12 +95,12 @@ def test_secret_key_comes_from_profile_or_environment(access_of, monkeypatch):
     assert access.instance().connections is not None
 
 
-def test_keys_belong_together(access_of):
+def test_access_key_without_secret_key_is_refused(access_of):
     with pytest.raises(click.UsageError, match="--secret-key is missing"):
         access_of("--access-key", "operator").instance()
 
 
-def test_certificates_mean_tls(access_of, monkeypatch):
+def test_certificate_options_turn_tls_on(access_of, monkeypatch):
     trusting = access_of("--tls-ca-file", certificate("ca.pem"))
     assert trusting.instance().connections is not None
     assert trusting._tls().ca is not None

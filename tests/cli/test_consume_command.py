@@ -166,7 +166,7 @@ def test_members_that_pull_and_members_that_pop_refuse_each_other(run, filled, c
         assert (refused.code, "Add --pop, stop the members" in refused.err) == (1, True)
 
 
-def test_following_member_that_pops_goes_on_after_a_restart_of_the_broker():
+def test_member_that_pops_continues_after_a_broker_restart():
     command = [*ROCKETPOLL, "consume", "orders", "-g", "packing", "--pop", "--follow", "-o", "raw"]
     with EmbeddedBroker() as broker, ExitStack() as stack:
         broker.send("orders", "before")

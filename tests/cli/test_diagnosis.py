@@ -83,7 +83,7 @@ def test_diagnosis_names_the_condition_and_explains_it(state, is_moving, conditi
     assert words in f"{found.title} {found.text}"
 
 
-def test_offset_watch_needs_two_looks_to_say_whether_a_group_moves():
+def test_offset_watch_needs_two_checks_to_say_whether_a_group_moves():
     queue, now = MessageQueue("orders", "broker-a", 0), [NOW]
     watch = OffsetWatch(lambda: now[0])
 

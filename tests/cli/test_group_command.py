@@ -115,7 +115,7 @@ def test_group_describe_of_a_topic_shows_only_that_topic(run, cluster):
     assert f"{group} has no offsets in {unread}. It has offsets in {first}, {second}" in none.err
 
 
-def test_a_topic_in_place_of_a_group_is_named_as_such(run, cluster):
+def test_error_for_a_topic_in_place_of_a_group_says_that_it_is_a_topic(run, cluster):
     topic = cluster.topic()
     asked = run("group", "describe", topic)
     assert asked.code == 1

@@ -124,7 +124,7 @@ def test_message_command_reports_a_missing_message(run, sent):
     assert "rocketpoll consume TOPIC --key 'order 1'" in no_id
 
 
-def test_message_command_shows_how_a_transaction_stands(run, cluster):
+def test_message_command_shows_the_state_of_a_transaction(run, cluster):
     topic = cluster.topic(queues=1)
     answers = {}
 

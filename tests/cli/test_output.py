@@ -44,7 +44,7 @@ def test_table_without_a_terminal_is_aligned_text(capsys):
     )
 
 
-def test_programs_get_values(capsys):
+def test_machine_readable_output_has_raw_values(capsys):
     first, second = json.loads(shown(capsys, "json"))
     assert first == {
         "name": "a", "count": 5, "size": 2_048,

@@ -68,7 +68,7 @@ def test_produce_batches_are_split_by_sharding_key(run, cluster):
     assert [each["messages"] for each in map(json.loads, done.lines)] == [2, 1, 1, 1]
 
 
-def test_batches_lose_nothing(run, cluster, bodies_in):
+def test_produce_in_batches_loses_no_message(run, cluster, bodies_in):
     topic = cluster.topic()
     lines = [f"{number:03}" for number in range(25)]
     done = run("produce", topic, "--batch", 10, "-o", "json", stdin="\n".join(lines).encode())

@@ -48,7 +48,7 @@ def test_store_dump_prints_the_records(run, stopped):
     assert "records: 6" in said
 
 
-def test_damage_is_unhealthy(run, stopped, tmp_path):
+def test_store_verify_of_a_damaged_store_fails(run, stopped, tmp_path):
     assert run("store", "verify", stopped).out == "no faults found\n"
     copy = tmp_path / "copy"
     subprocess.run(["/bin/cp", "-r", stopped, copy], check=True)

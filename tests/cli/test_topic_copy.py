@@ -96,7 +96,7 @@ def bodies(broker, topic="T"):
     return [each.body.decode() for each in found]
 
 
-def test_copy_between_positions_continues_behind_them(run, brokers):
+def test_copy_between_positions_continues_past_the_copied_messages(run, brokers):
     source, destination = brokers
     first = copied(run, brokers, "--from", "+5", "--until", "+8")
     assert [(row["from"], row["until"], row["copied"]) for row in first.json] == [(5, 8, 3)] * 2
@@ -118,7 +118,7 @@ def test_destination_of_a_profile_has_its_settings(run, brokers, monkeypatch, tm
     assert bodies(destination) == bodies(source)
 
 
-def test_copy_continues_behind_messages_of_others(run, brokers):
+def test_copy_continues_past_messages_of_other_producers(run, brokers):
     source, destination = brokers
     copied(run, brokers)
     with destination.producer() as producer:
@@ -172,7 +172,7 @@ def test_lost_answer_is_not_copied_twice(run, brokers, monkeypatch):
     assert bodies(destination) == bodies(source)
 
 
-def test_copy_that_cannot_go_on_says_that_it_continues(run, brokers, monkeypatch):
+def test_interrupted_copy_says_that_the_next_run_continues(run, brokers, monkeypatch):
     _, destination = brokers
     send = Producer.send_async
 

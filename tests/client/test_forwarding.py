@@ -39,7 +39,7 @@ def test_letter_keeps_body_keys_tag_properties_flag_and_birth():
     }
 
 
-def test_letters_of_one_place_have_one_id_and_those_of_other_places_others():
+def test_dead_letter_id_depends_on_the_position_of_the_record():
     ids = {dead_letter_of(bad(queue_offset=at), "dead").message_id for at in range(1_000)}
     assert len(ids) == 1_000
     assert all(map(is_unique_id, ids))
@@ -104,7 +104,7 @@ def test_error_with_separators_and_of_any_length_fits_a_property():
     letter.properties_text(letter.message_id)
 
 
-def test_letter_of_a_letter_knows_all_topics_and_none_goes_back():
+def test_dead_letter_of_a_dead_letter_lists_all_topics_and_never_returns_to_one():
     first = dead_letter_of(bad(), "dead")
     again = bad(first.properties_text(first.message_id))
     again = again._replace(queue=MessageQueue("dead", "broker-a", 0))

@@ -31,7 +31,7 @@ from rocketpoll import (
 
 
 @pytest.mark.parametrize("name", ["T", "%RETRY%g", "a|b-c_d", "x" * 127])
-def test_good_names_pass(name):
+def test_valid_names_are_accepted(name):
     assert check_topic(name) == check_send_topic(name) == check_group(name) == name
 
 

@@ -131,7 +131,7 @@ def test_pydantic_model_survives_encoding_and_decoding_by_each_serializer(by):
 
 
 @pytest.mark.parametrize("name", ["json", "msgpack"])
-def test_models_may_stand_within_other_values(name):
+def test_models_may_be_nested_in_other_values(name):
     by = SERIALIZERS[name]
     found = decode_value(
         encode_value({"lines": [LINE], "order": Order(7, "ada")}, by), by, "it", "1"

@@ -46,7 +46,7 @@ def warnings(caplog):
     "tag",
     ["paid,refunded", "paid refunded", "paid|refunded", "a;b", "a > 5 AND b = 'x'", "size>3"],
 )
-def test_tag_that_looks_like_several_is_warned_of_once(tag, warnings):
+def test_tag_with_separators_is_warned_about_once(tag, warnings):
     for _ in range(2):
         data = subscription_data("T", by_tag(f"{tag} || red"), 0)
         assert data.tags_set == {tag, "red"}

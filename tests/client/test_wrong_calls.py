@@ -209,7 +209,7 @@ def test_a_name_in_place_of_an_address_is_refused_by_the_constructor(call):
         call()
 
 
-def test_a_group_in_place_of_a_topic_is_named_as_such(running_broker):
+def test_error_for_a_group_in_place_of_a_topic_says_that_it_is_a_group(running_broker):
     with Admin(running_broker.address) as admin:
         admin.create_topic("bills")
         admin.create_topic("%RETRY%billing")  # as each consumer of a group does

@@ -85,7 +85,7 @@ def test_clients_can_be_asked_for_certificates(kind):
             assert [message.body for message in consumer.poll(10_000)] == [b"one"]
 
 
-def test_permissive_broker_takes_both():
+def test_permissive_embedded_broker_accepts_tls_and_plain_clients():
     with EmbeddedBroker(tls=True, **{"tls.server.mode": "permissive"}) as broker:
         send_with(broker, None)
         send_with(broker, broker.tls)

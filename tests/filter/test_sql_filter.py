@@ -51,7 +51,7 @@ def test_properties_that_are_no_utf_8_do_not_stop_the_others():
     assert wanted.by_messages(RecordChunk(data[: len(data) // 100])).all()
 
 
-def test_codes_decide_nothing():
+def test_sql_filter_ignores_tags_codes():
     wanted = SqlFilter(compile_sql("a = 5"))
     assert wanted.by_tags_code(np.array([1, 2], np.int64)).tolist() == [True, True]
     assert wanted.matches_code(7)

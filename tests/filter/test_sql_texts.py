@@ -37,7 +37,7 @@ def test_text_column_evaluates_each_distinct_value_once():
     assert column.row_values.tolist() == [0, 2, 1, 0, 0]
 
 
-def test_states_of_a_comparison():
+def test_sql_text_comparison_is_true_false_or_null():
     column = texts(["5", "6", "x", None])
     assert column.states(compile_sql("a > 5").condition, "a").tolist() == [
         FALSE,

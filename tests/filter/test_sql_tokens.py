@@ -43,7 +43,7 @@ def test_sql_tokens_take_the_longest_match():
     ]  # fmt: skip
 
 
-def test_texts_with_quotes_in_them():
+def test_sql_strings_may_contain_doubled_quotes():
     assert words("'it''s' '' ''''") == [(TEXT, "'it''s'"), (TEXT, "''"), (TEXT, "''''")]
 
 

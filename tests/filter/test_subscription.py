@@ -34,7 +34,7 @@ def test_empty_and_star_subscriptions_match_everything(text, kind):
     assert message_filter(subscription) is None
 
 
-def test_tags_stand_between_double_bars():
+def test_tags_are_separated_by_double_bars():
     subscription = build_subscription_data("T", " TagA||\tTagB ||  || Tag C|D\n")
     tags = {"TagA", "TagB", "Tag C|D"}
     assert subscription.sub_string == " TagA||\tTagB ||  || Tag C|D\n"
@@ -66,13 +66,13 @@ def test_tag_codes_of_a_client_are_trusted_as_by_rocketmq():
     assert message_filter(subscription).codes == {42}
 
 
-def test_blanks_want_no_message():
+def test_subscription_of_blank_tags_matches_no_message():
     wanted = message_filter(build_subscription_data("T", " || "))
     assert not wanted.codes
 
 
 @pytest.mark.parametrize("text", ["||", "||||"])
-def test_bars_alone_are_refused(text):
+def test_subscription_of_bars_alone_is_refused(text):
     with pytest.raises(FilterError, match=r"TAG subscription of T: needed a tag next to \|\|"):
         build_subscription_data("T", text)
 

@@ -202,7 +202,7 @@ def compare(rocketmq: Answers, texts: list[str], maps_of_each: list[list[dict[st
     return sum(answer is not None for answer in answers)
 
 
-def test_expressions_by_hand(rocketmq):
+def test_handwritten_sql_expressions_are_valued_like_rocketmqs(rocketmq):
     texts = [text for text in re.split(r"\n| \| ", BY_HAND.strip()) if rocketmq.knows(text)]
     maps = [{}] + [{"a": value} for value in made.VALUES]
     random = Random(7)
@@ -212,7 +212,7 @@ def test_expressions_by_hand(rocketmq):
 
 
 @pytest.mark.wide
-def test_expressions_made_at_random(rocketmq):
+def test_random_sql_expressions_are_valued_like_rocketmqs(rocketmq):
     random = Random(11)
     texts = [made.written(made.random_condition(random), random) for _ in range(4_000)]
     texts = [text for text in texts if rocketmq.knows(text) and is_within_limits(text)]
@@ -228,7 +228,7 @@ def is_within_limits(text: str) -> bool:
     return True
 
 
-def test_words_in_any_order(rocketmq):
+def test_random_sql_tokens_are_refused_or_valued_like_rocketmqs(rocketmq):
     random = Random(13)
     texts = [
         text for text in (made.random_soup(random) for _ in range(20_000)) if rocketmq.knows(text)

@@ -83,7 +83,7 @@ def test_java_client_creates_a_topic(scenario):
     assert used == {0, 1, 2}
 
 
-def test_answers_come_to_callbacks(scenario):
+def test_java_asynchronous_sends_call_their_callbacks(scenario):
     topic = scenario.topic(queues=4)
     sent = numbered(100)
     results = scenario.producer().send_asynchronously(topic, *sent)

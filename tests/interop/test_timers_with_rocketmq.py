@@ -36,7 +36,7 @@ def java_bodies(broker):
     ]
 
 
-def test_rocketmq_goes_on_with_our_timers_and_we_with_its(place):
+def test_rocketmq_continues_our_timers_and_we_continue_its(place):
     is_serving = not place.version.startswith("4")
     clock = ManualClock((now_ms() - 10_000) // 1_000 * 1_000)
     ours = our_broker(place, clock)

@@ -88,7 +88,7 @@ def test_messages_go_every_way(cluster):
     assert_messages_go_every_way(Clients(cluster))
 
 
-def test_megabytes_go_both_ways(cluster):
+def test_megabytes_pass_both_ways_over_tls_with_rocketmq(cluster):
     clients = Clients(cluster)
     topic = cluster.topic(queues=1)
     body = bytes(range(256)) * (3 << 12)

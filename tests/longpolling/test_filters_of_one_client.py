@@ -146,7 +146,7 @@ def test_search_of_a_client_that_has_gone_is_dropped():
     assert hold.service.hold_count == 0
 
 
-def test_search_of_a_group_goes_on_when_the_client_that_began_it_has_gone():
+def test_search_of_a_group_continues_when_its_first_client_has_left():
     hold = SteppedHold()
     wants = Codes(0, needs_messages=True)
     pulls = [a_pull(wants=wants) for _ in range(2)]

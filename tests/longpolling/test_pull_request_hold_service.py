@@ -186,7 +186,7 @@ def test_pull_beyond_the_hold_limit_is_deferred_for_short_polling_time():
     assert hold.service.next_deadline_ms is None
 
 
-def test_places_are_counted_in_bytes_where_clients_say_much():
+def test_hold_quota_counts_bytes_of_long_subscriptions():
     """A new client with a short subscription gets its place from a client that holds long ones."""
     hold = Hold(HoldLimits(holds_max=20))
     greedy, modest = Client(), Client()

@@ -50,7 +50,7 @@ def test_exposition_has_types_and_shared_labels():
     assert kinds == {"a": "counter", "b": "gauge", "c_seconds": "histogram", "d": "gauge"}
 
 
-def test_names_that_would_break_the_text_are_escaped():
+def test_label_values_that_break_the_metrics_text_are_escaped():
     hostile = 'a"b\\c\nd{}e 1\n# TYPE'
     text = finished(
         text_in_steps([GaugeFamily("g", "G.", ("t",), [MetricSample((hostile,), 1)])], SHARED)

@@ -90,7 +90,7 @@ def test_runtime_info_has_every_key_that_tools_read(room, tmp_path):
     }
 
 
-def test_numbers_are_numbers_to_java(room):
+def test_valid_numbers_are_numbers_to_java(room):
     found = figures(room)
     texts = {
         "runtime",

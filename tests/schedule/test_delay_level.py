@@ -28,7 +28,7 @@ def grain_ms(delay_ms):
 
 
 @given(delays, arrivals)
-def test_delay_level_due_time_is_at_most_a_grain_late(delay_ms, arrivals):
+def test_delay_level_due_time_is_late_by_at_most_its_resolution(delay_ms, arrivals):
     level = DelayLevel(delay_ms, START, 7)
     now_ms, end, stored_ms = START.monotonic_ms, 7, {}
     for gap_ms, count in arrivals:

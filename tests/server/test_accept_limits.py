@@ -81,7 +81,7 @@ def test_address_without_clients_gets_in_beside_many_that_open_and_reset():
     assert admitted == 10
 
 
-def test_one_address_alone_may_use_all():
+def test_single_address_may_use_the_whole_limit():
     door = Door()
     assert sum(door.come(HONEST) is not None for _ in range(2 * PER_SECOND)) == PER_SECOND
     door.now += 0.5
@@ -126,7 +126,7 @@ def test_refused_clients_are_logged_once_a_minute_with_their_number(caplog):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400), st.booleans()), max_size=200))
-def test_accepts_per_second_are_bounded_whoever_comes(story):
+def test_accepts_per_second_are_bounded_for_any_addresses(story):
     rate, now, admitted = AcceptRate(20), 0.0, 0
     for address, milliseconds, is_first in story:
         now += milliseconds / 1_000

@@ -50,7 +50,7 @@ async def greeted(port):
 
 
 @each_loop
-def test_clients_get_in():
+def test_listener_accepts_clients():
     async def story():
         listener, port = await opened()
         assert [await greeted(port) for _ in range(40)] == [b"hello"] * 40

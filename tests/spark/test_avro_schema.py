@@ -104,7 +104,7 @@ def test_avro_schema_without_column_type_is_refused(text, said):
         spark_schema_of(text)
 
 
-def test_names_have_to_be_avros():
+def test_names_that_avro_does_not_allow_are_refused():
     kind = parse_schema("ok INT, `a-b` INT, s STRUCT<`1`: ARRAY<STRUCT<`ü`: INT>>>")
     assert [each.partition(" is ")[0] for each in avro_name_faults(kind)] == [
         "a-b",

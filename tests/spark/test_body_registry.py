@@ -259,7 +259,7 @@ def test_registry_that_comes_back_is_asked_again(registry, monkeypatch, caplog):
 # ---- access
 
 
-def test_registry_is_asked_with_user_and_password_that_stand_in_no_error(monkeypatch, tmp_path):
+def test_registry_gets_user_and_password_which_appear_in_no_error(monkeypatch, tmp_path):
     with RegistryServer("reader", PASSWORD) as registry:
         header = registry.add(SUBJECT, FIRST)
         body = avro(header, FIRST, {"id": 1, "note": "a"})
@@ -474,7 +474,7 @@ def test_new_columns_are_read_once_the_query_is_restarted(sink, registry, tmp_pa
 
 
 @pytest.mark.deep
-def test_password_of_the_registry_stands_in_no_plan_error_progress_or_log(sink):
+def test_registry_password_appears_in_no_plan_error_progress_or_log(sink):
     shown = io.StringIO()
     with RegistryServer("reader", PASSWORD) as registry, contextlib.redirect_stdout(shown):
         header = registry.add(SUBJECT, FIRST)

@@ -267,7 +267,7 @@ class TestTopicsAndQueues:
         ],
         ids=["topics", "queues"],
     )
-    def test_fewer_are_a_loss(self, query, write, topics, before, after, said):
+    def test_fewer_assigned_queues_are_data_loss(self, query, write, topics, before, after, said):
         bodies = [*write("before"), *topics.send_to_other("early")]
         query.run(before)
         more = write("behind")

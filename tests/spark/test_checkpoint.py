@@ -52,7 +52,7 @@ def test_checkpoint_batches_have_end_offsets(checkpoint):
     assert all(set(batch.offsets) == {0} for batch in batches)
 
 
-def test_sources_that_have_names_are_known_by_them(checkpoint):
+def test_named_sources_are_found_by_their_names(checkpoint):
     """Spark 4.2 and later write names if the query names its sources."""
     for path in (checkpoint / "offsets").glob("[0-9]"):
         _, metadata, ours, other, _ = path.read_text(encoding="utf-8").splitlines()

@@ -139,7 +139,7 @@ def test_message_that_tags_leave_out_becomes_no_letter(broker):
     assert origins(letters(broker)) == [1]
 
 
-def test_letters_are_stored_before_the_rows_behind_them_are_handed_over(broker):
+def test_dead_letters_are_stored_before_later_rows_are_returned(broker):
     send_bodies(broker, b"\xff", b"good")
     rows = read_range(
         options_for(broker, "T", **TEXT),
@@ -252,7 +252,7 @@ def test_dead_letter_topic_must_exist_or_be_auto_created(broker):
 # ---- with Spark, and with every kind of broker
 
 
-def test_rows_of_spark_go_on_and_letters_are_in_the_topic(source):
+def test_readable_rows_continue_and_dead_letters_are_in_the_topic(source):
     topic, dead = source.cluster.topic(1), source.cluster.topic(1)
     producer = source.clients.producer()
     for body in (b'{"id": 1}', b"no JSON", b'{"id": 3}'):

@@ -76,7 +76,7 @@ def test_wait_for_topic_waits_for_a_missing_topic(rocketpoll_broker, caplog):
         queues.discover()
 
 
-def test_assigned_queues_are_just_these(rocketpoll_broker, rocketpoll_topic):
+def test_source_reads_exactly_the_assigned_queues(rocketpoll_broker, rocketpoll_topic):
     with queues_of(rocketpoll_broker, None, assign=f'{{"{rocketpoll_topic}": [1, 3]}}') as queues:
         assert queues.discover() == {queue_of(rocketpoll_topic, 1), queue_of(rocketpoll_topic, 3)}
     assign = f'{{"{rocketpoll_topic}": {{"broker-a": [1, 9]}}}}'

@@ -41,7 +41,7 @@ def test_size_of_a_group_of_ranges_is_bounded(sizes, groups_max):
         ([], 2, []),
     ],
 )
-def test_neighbours_share_a_task(sizes, groups_max, shares):
+def test_adjacent_ranges_share_a_task(sizes, groups_max, shares):
     found = group_ranges(pieces_of(*sizes), groups_max)
     assert [[piece.row_count for piece in group] for group in found] == shares
 

@@ -72,7 +72,7 @@ def test_key_read_with_too_many_messages_of_one_time_raises(
         bodies(rocketpoll_broker, rocketpoll_topic, key="k")
 
 
-def test_time_spans_bound_it(rocketpoll_broker, rocketpoll_topic):
+def test_key_read_is_bounded_by_times(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", keys="k")
     stored = rocketpoll_broker.messages(rocketpoll_topic)[0].store_timestamp
     more = {"key": "k"}

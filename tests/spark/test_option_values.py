@@ -65,7 +65,7 @@ def test_option_number_below_its_minimum_is_refused():
 
 
 @pytest.mark.parametrize(("text", "truth"), [("true", True), (" FALSE ", False)])
-def test_truth_has_two_words(text, truth):
+def test_boolean_options_are_true_or_false(text, truth):
     assert values.boolean("o", text) is truth
 
 
@@ -163,7 +163,7 @@ def test_every_use_has_its_required_options():
 # ---- topics are selected by name, pattern and namespace
 
 
-def test_topics_that_are_named_are_just_these():
+def test_source_reads_exactly_the_named_topics():
     named = Selection(topics=("orders", "eu%paid"), namespace="eu")
     assert selects(named, "orders")
     assert selects(named, "eu%paid")

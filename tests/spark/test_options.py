@@ -39,7 +39,7 @@ def test_read_options_need_only_address_and_topic():
     assert options.group == "rocketpoll-spark"
 
 
-def test_names_are_found_whatever_their_case():
+def test_option_names_are_found_in_any_case():
     assert (
         read_options(
             {"NAMESRVADDR": "a:1", "Topic": "T", "MAXOFFSETSPERTRIGGER": "5"}
@@ -181,7 +181,7 @@ def test_topics_are_a_list_a_pattern_or_queues():
         {"assign": '{"T": ["0"]}'},
     ],
 )
-def test_topics_that_cannot_be_meant_are_refused(given):
+def test_topics_of_likely_mistakes_are_refused(given):
     refused({"namesrvAddr": "a:1", **given})
 
 

@@ -37,7 +37,7 @@ def test_rate_limit_gives_every_queue_a_share(given_backlogs, rows):
 
 
 @given(backlogs, st.integers(1, 20_000))
-def test_shares_follow_what_waits(given_backlogs, rows):
+def test_limit_shares_follow_the_waiting_messages(given_backlogs, rows):
     taken = share_rows(given_backlogs, rows)
     for one, other in itertools.permutations(taken, 2):
         if given_backlogs[one].messages >= given_backlogs[other].messages and len(taken) < rows:

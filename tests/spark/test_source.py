@@ -51,7 +51,7 @@ def _same_python(monkeypatch):
 
 
 @pytest.mark.usefixtures("_same_python")
-def test_load_looks_whether_the_topic_is_there(rocketpoll_broker, rocketpoll_topic):
+def test_load_checks_that_the_topic_exists(rocketpoll_broker, rocketpoll_topic):
     given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
     assert (
         RocketPollDataSource(given)

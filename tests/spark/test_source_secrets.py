@@ -22,7 +22,7 @@ pytestmark = pytest.mark.deep
 SECRETS = {"secretKey": "hush-hush-4711", "securityToken": "psst-psst-0815"}
 
 
-def test_secrets_stand_in_no_plan_error_progress_or_log(source):
+def test_secrets_appear_in_no_plan_error_progress_or_log(source):
     topic = source.cluster.topic(1)
     source.cluster.send(topic, "a", queues=1)
     options = {"topic": topic, "accessKey": "somebody", **SECRETS}
@@ -63,7 +63,7 @@ WAYS = {
 
 @pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
 @pytest.mark.parametrize("way", WAYS)
-def test_keys_stand_in_nothing_that_spark_prints_or_keeps(way, tmp_path):
+def test_keys_appear_in_nothing_that_spark_prints_or_stores(way, tmp_path):
     secret, options = WAYS[way]
     room, profiles = tmp_path / "spark", tmp_path / "profiles.ini"
     room.mkdir()

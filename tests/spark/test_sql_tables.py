@@ -145,7 +145,7 @@ def test_read_stream_of_a_table_takes_options(sql, tmp_path):
 
 
 @pytest.mark.parametrize("query", ["SELECT * FROM {}", "INSERT INTO {} VALUES ('a')"])
-def test_query_of_a_table_without_options_is_told_to_give_them(sql, query):
+def test_query_error_of_a_table_without_options_says_to_give_them(sql, query):
     table = sql.table("(body STRING)")
     with pytest.raises(PySparkException) as raised:
         sql.spark.sql(query.format(table)).collect()

@@ -125,7 +125,7 @@ def test_task_of_a_committed_batch_sends_nothing(sink, seen, chunks):
     assert len(seen()) == 3
 
 
-def test_attempt_told_late_of_its_committed_batch_stages_no_more(monkeypatch, sink, seen):
+def test_attempt_that_learns_late_of_its_committed_batch_stops_staging(monkeypatch, sink, seen):
     """It checked before another driver committed, which has not stored its manifest yet."""
     monkeypatch.setattr(staged_commit, "commit", lambda *_, **__: None)
     sent = sink.send(0, sink.rows(2))

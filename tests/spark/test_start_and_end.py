@@ -52,7 +52,7 @@ def test_missing_positions_use_the_default(rocketpoll_broker, topic):
     assert resolved(rocketpoll_broker, topic, ending=True) == [0, 1, 2, 3]
 
 
-def test_ends_are_found_likewise(rocketpoll_broker, topic):
+def test_ending_positions_become_offsets(rocketpoll_broker, topic):
     text = f'{{"{topic}": {{"broker-a": {{"3": 1, "*": -1}}}}}}'
     assert resolved(rocketpoll_broker, topic, ending=True, endingOffsets=text) == [0, 1, 2, 1]
 

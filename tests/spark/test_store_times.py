@@ -43,7 +43,7 @@ def test_known_store_times_are_not_asked_again(rocketpoll_broker, rocketpoll_top
         )
 
 
-def test_sizes_are_a_mean_that_follows_those_last_seen(rocketpoll_broker, rocketpoll_topic):
+def test_mean_message_size_follows_recent_sizes(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b" * 1000)
     queue = queue_of(rocketpoll_topic)
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:

@@ -87,7 +87,9 @@ def test_available_now_on_spark_4_0_reads_all_in_one_batch(
 
 
 @needs_limits
-def test_later_sparks_say_where_and_how_much(rocketpoll_broker, rocketpoll_topic):
+def test_reader_for_spark_4_2_applies_limits_and_reports_the_latest_offset(
+    rocketpoll_broker, rocketpoll_topic
+):
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # noqa: PLC0415  # from 4.2 on
 
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")

@@ -38,7 +38,7 @@ def test_bad_body_in_a_struct_column_makes_the_whole_column_null():
     assert found == [{"v": {"id": 1}}, {"v": None}, {"v": {"id": 3}}]
 
 
-def test_bytes_may_stand_beside_what_they_say():
+def test_body_column_may_be_selected_beside_decoded_columns():
     assert rows(BODIES[:1], "id INT", columns="body,id") == [{"body": b'{"id": 1}', "id": 1}]
 
 
@@ -47,7 +47,7 @@ def test_bodies_of_which_no_column_is_wanted_are_not_decoded():
     assert rows(BODIES, "id INT", columns="body") == [{"body": body} for body in BODIES]
 
 
-def test_fields_that_are_not_wanted_are_not_looked_at():
+def test_unselected_body_fields_are_not_decoded():
     body = b'{"id": 1, "name": 7}'
     assert rows([body], "id INT, name STRING", columns="id") == [{"id": 1}]
     with pytest.raises(RecordFault, match="its name: needed a string, found 7"):

@@ -19,7 +19,7 @@ def names(kind="json", schema="id BIGINT, name STRING", **more):
     return source_schema(options_of(kind, schema, **more)).fieldNames()
 
 
-def test_fields_stand_where_the_body_stands_otherwise():
+def test_decoded_fields_replace_the_body_column():
     assert names() == [
         *("topic", "brokerName", "queueId", "queueOffset", "keys", "tags"),
         *("id", "name", "bornTimestamp", "storeTimestamp"),
@@ -142,7 +142,7 @@ def test_null_values_stay_null_at_every_level():
     ]
 
 
-def test_times_with_and_without_a_zone_may_stand_in_one_column():
+def test_times_with_and_without_a_zone_share_one_column():
     texts = ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2026-01-31", None]
     found = to_exact_type(pa.array(texts), MOMENT, "at").cast(pa.int64()).to_pylist()
     assert found[0] == found[1]

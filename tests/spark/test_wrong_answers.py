@@ -88,7 +88,7 @@ def test_wrong_pull_answers_give_right_rows_once_or_an_error(
 
 @pytest.mark.parametrize("more", [{}, TOLERANT], ids=["fails", "goes on"])
 @pytest.mark.parametrize("lie", DETECTABLE)
-def test_filtered_rows_up_to_an_offset_are_right_or_reported_whatever_a_broker_answers(
+def test_filtered_rows_up_to_an_offset_are_right_or_reported_for_any_broker_response(
     rocketpoll_broker, rocketpoll_topic, caplog, lie, more
 ):
     """The broker counts matching messages only, so its answers reach past the range."""

@@ -99,7 +99,7 @@ def test_consumer_group_has_the_settings_of_its_last_heartbeat(consumers, one):
     assert group.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
 
 
-def test_members_hear_of_newcomers_the_newcomer_too(consumers, one, two, told):
+def test_all_members_are_notified_of_a_join_including_the_joiner(consumers, one, two, told):
     assert consumers.register(channel(one), data("g", "T"))
     assert consumers.register(channel(two), data("g", "T"))
     assert told == [("g", ("one",)), ("g", ("one", "two"))]
@@ -113,7 +113,7 @@ def test_unchanged_heartbeat_does_not_notify_members(consumers, one, told):
     assert consumers.group("g").clients[one].last_heartbeat_ms == 5
 
 
-def test_members_hear_of_topics_that_come_and_go(consumers, one, told):
+def test_members_are_notified_of_added_and_removed_topics(consumers, one, told):
     consumers.register(channel(one), data("g", "T"))
     assert consumers.register(channel(one), data("g", "T", "U"))
     assert consumers.register(channel(one), data("g", "U"))

@@ -158,7 +158,7 @@ def test_property_that_each_message_has_once_is_what_a_search_of_each_message_fi
 
 
 @given(st.lists(st.sampled_from(["paid", "", "\u00e9", "TAGS\x01"]), min_size=1, max_size=40))
-def test_tags_of_a_producers_batch_are_found_wherever_they_stand(tags):
+def test_tags_of_a_producers_batch_are_found_at_any_position(tags):
     for form in ("TAGS\x01{}\x02UNIQ_KEY\x01a\x02", "KEYS\x01TAGS\x01\x02TAGS\x01{}\x02"):
         rows = [form.format(tag).encode() for tag in tags]
         assert once_in_each(rows, TAGS) == [tag.encode() for tag in tags]

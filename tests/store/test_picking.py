@@ -195,7 +195,7 @@ def test_entries_before_an_unreadable_record_are_selected(is_known, first):
         assert (picked.scanned, list(picked.positions)) == (37 - first, [*range(first, 37)])
 
 
-def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted():
+def test_property_filter_reads_a_few_messages_at_a_time_and_no_more_than_needed():
     """Each message has 100 KB: the first check covers two of them, although 60
     entries are known."""
     looks = []

@@ -131,7 +131,7 @@ def test_stop_that_cannot_wipe_refused_messages_keeps_the_abort_file(tmp_path, c
     assert str(tmp_path / "commitlog" / f"{0:020}") in caplog.text
 
 
-def test_wiping_goes_from_the_end_to_the_start_so_that_a_kill_leaves_no_hole(tmp_path):
+def test_wipe_runs_from_end_to_start_so_that_a_kill_leaves_no_hole(tmp_path):
     """A kill during the wipe leaves what a kill during the write would have left."""
     disk = FaultyDisk(LocalDisk())
     store = with_one_message(tmp_path, disk)

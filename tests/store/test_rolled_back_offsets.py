@@ -139,7 +139,7 @@ def test_rolled_back_offsets_that_may_be_reused_count_as_lost(tmp_path, lost):
 
 
 @pytest.mark.parametrize("is_said", [True, False])
-def test_rolled_back_rows_of_a_deleted_topic_say_nothing_of_the_recreated_one(tmp_path, is_said):
+def test_rolled_back_rows_of_a_deleted_topic_do_not_affect_the_recreated_one(tmp_path, is_said):
     store = open_store(tmp_path)
     roll_back(store)
     store.save_checkpoint()

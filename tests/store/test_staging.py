@@ -240,7 +240,7 @@ def test_sinks_have_names_that_files_can_have(sink):
     [{"attempt": "a-b"}, {"attempt": ""}, {"batch_id": -1}, {"number": -1}],
     ids=["attempt with a dash", "empty attempt", "batch", "chunk"],
 )
-def test_numbers_and_attempts_have_such_names_too(wrong):
+def test_staged_chunk_with_an_invalid_attempt_or_number_is_refused(wrong):
     with pytest.raises(BatchRefused, match=r"(batch ids|chunks) start at 0"):
         A._replace(**wrong).check()
 

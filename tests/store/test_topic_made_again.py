@@ -163,7 +163,7 @@ def test_damaged_queue_entry_is_not_taken_for_a_recreated_topic(tmp_path, leads_
 
 
 @pytest.mark.parametrize("new_count", [3, 40])
-def test_older_manifest_says_nothing_of_a_recreated_topic(tmp_path, new_count):
+def test_older_manifest_is_not_applied_to_a_recreated_topic(tmp_path, new_count):
     """No start compares all of it with the log, so an older manifest alone must suffice."""
     store = open_store(tmp_path, check_whole_log_bytes=0)
     put(store, *named("old", 20))

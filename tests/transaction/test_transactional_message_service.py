@@ -219,7 +219,7 @@ def test_end_of_an_immune_half_message_counts_after_a_restart(broker, restart):
     assert bodies(broker.store) == ["immune"]
 
 
-def test_half_message_is_given_up_after_the_last_check(broker, caplog):
+def test_half_message_is_discarded_after_the_last_check(broker, caplog):
     broker.prepare("x")
     for times in range(1, CHECKS_MAX + 1):
         assert broker.check() == ["x"]
@@ -240,7 +240,7 @@ def test_half_message_is_given_up_after_the_last_check(broker, caplog):
 
 
 @pytest.mark.parametrize("days", [-400, 400])
-def test_half_messages_are_not_given_up_when_the_time_of_day_is_set(broker, days):
+def test_half_messages_are_not_discarded_when_the_time_of_day_is_set(broker, days):
     broker.prepare("before")
     assert broker.check() == ["before"]
     broker.clock.now_ms += days * DAY_MS
@@ -250,7 +250,7 @@ def test_half_messages_are_not_given_up_when_the_time_of_day_is_set(broker, days
     assert broker.service.pending_count == 2
 
 
-def test_half_message_older_than_file_reserved_time_is_given_up(broker):
+def test_half_message_older_than_file_reserved_time_is_discarded(broker):
     broker.prepare("x")
     assert broker.check() == ["x"]
     broker.wait(HOURS * 3_600_000)

@@ -26,7 +26,7 @@ def test_absent_json_header_fields_have_javas_defaults():
     assert decode_header(b'{"code":1}') == Header(1, LanguageCode.JAVA, 0, 0, 0, None, {})
 
 
-def test_nulls_are_as_good_as_absent():
+def test_null_body_members_equal_absent_ones():
     absent = ("language", "version", "opaque", "flag", "remark", "extFields")
     nulls = json.dumps({"code": 1, **dict.fromkeys(absent)}, separators=(",", ":")).encode()
     assert decode_header(nulls) == decode_header(b'{"code":1}')

@@ -144,7 +144,7 @@ NAMES_OF_JAVA = (
 
 
 @pytest.mark.parametrize(("name", "wrapped", "stripped"), NAMES_OF_JAVA)
-def test_names_in_namespaces_are_those_of_java(name, wrapped, stripped):
+def test_namespaced_names_equal_javas(name, wrapped, stripped):
     assert wrap_namespace("a", name) == wrapped
     assert without_namespace("a", name) == stripped
 
@@ -176,7 +176,7 @@ def test_dead_letter_topic_may_be_as_long_as_its_group():
         (412, "V5_0_0_SNAPSHOT"), (413, "V5_0_0"), (513, "V5_5_0"), (600, "V5_9_4_SNAPSHOT"),
     ],
 )  # fmt: skip
-def test_versions_have_the_names_that_rocketmq_gives_them(number, name):
+def test_version_names_equal_rocketmqs(number, name):
     assert version_desc(number) == name
 
 

@@ -55,7 +55,7 @@ def test_strings_can_be_joined(first, second):
 
 
 @pytest.mark.parametrize("name", ["", "a\x01b", "a\x02"])
-def test_names_that_would_be_read_differently_are_refused(name):
+def test_property_names_that_would_parse_differently_are_refused(name):
     with pytest.raises(RecordError, match="message property at a name"):
         encode_properties({name: "v"})
 

@@ -124,7 +124,7 @@ def test_client_properties_survive_the_checksum(text):
 
 
 @given(messages, st.data())
-def test_any_flipped_bit_is_noticed(message, data):
+def test_any_flipped_bit_is_detected(message, data):
     record = bytearray(sealed(message))
     bit = data.draw(st.integers(0, 8 * len(record) - 1))
     record[bit // 8] ^= 1 << bit % 8

@@ -244,7 +244,7 @@ def test_entry_of_an_unknown_user_says_to_create_it_first(operator):
     assert "Create the user first: rocketpoll user create NAME" in ran.err
 
 
-def test_user_without_rights_is_told_which_it_needs(operator, run, billing):
+def test_error_for_a_user_without_rights_names_the_needed_ones(operator, run, billing):
     ran = run("user", "list", "--access-key", billing, "--secret-key", SECRET)
     assert ran.code == 1
     assert "has no permission to access Cluster:DefaultCluster" in ran.err

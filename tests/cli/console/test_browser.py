@@ -186,7 +186,7 @@ def test_texts_of_console_pages_have_the_contrast_of_wcag_aa(open_page, cluster,
         assert page.evaluate(READABLE) == [], path
 
 
-def test_list_under_the_pointer_holds_still_and_says_how_many_are_new(page, cluster):
+def test_list_under_the_pointer_stays_and_counts_new_rows(page, cluster):
     topic = staged(cluster).topic
     page.goto(f"/topics/{topic}")
     first = "#messages tr[data-href] >> nth=0"

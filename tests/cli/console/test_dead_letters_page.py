@@ -79,7 +79,7 @@ def test_dead_letter_resend_needs_session_and_writable_console(console, addresse
     assert len(run("consume", topic).lines) == 2
 
 
-def test_two_browsers_resend_at_the_same_time(console, cluster, letters):
+def test_concurrent_resends_of_two_browsers_send_each_dead_letter_once(console, cluster, letters):
     group, topic = letters
     with Admin(cluster.name_server) as admin:
         queue = MessageQueue(f"%DLQ%{group}", cluster.broker_name, 0)

@@ -62,7 +62,7 @@ def test_history_stops_sampling_expired_watches(history, clock):
     assert len(looks) == 1
 
 
-def test_history_of_unreachable_broker_has_a_gap_and_others_go_on(history, clock):
+def test_history_of_unreachable_broker_has_a_gap_and_others_continue(history, clock):
     def away():
         raise RequestTimeout("127.0.0.1:1", 1, 5)
 
@@ -101,7 +101,7 @@ def test_history_thread_samples_until_stopped():
     assert not [each for each in threading.enumerate() if "History" in each.name]
 
 
-def test_rates_are_counted_between_looks():
+def test_rates_are_computed_between_two_checks():
     counts = [Point(0, 10), Point(2, 30), Point(4, 5)]  # a topic that was made again
     assert per_second(counts) == [(2, 10.0), (4, 0.0)]
     assert per_second(counts[:1]) == []

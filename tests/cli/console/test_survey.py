@@ -100,7 +100,7 @@ def test_survey_forgets_deleted_names_changed_names_and_old_values(monkeypatch):
     end_of(survey)
 
 
-def test_survey_looks_twice_at_what_is_unsettled(monkeypatch):
+def test_survey_checks_unsettled_groups_twice(monkeypatch):
     monkeypatch.setattr(module, "STILL_MS", 1)
     answers = {"g0": ["maybe", "stuck"], "g1": ["ok"]}
     survey = Survey("s", lambda name: answers[name].pop(0), lambda value: value == "maybe", Clock())

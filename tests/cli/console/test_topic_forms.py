@@ -140,7 +140,7 @@ def test_read_only_console_shows_commands_and_changes_no_topic(addresses, run, c
     assert settings(run, topic)[:3] == (1, 1, "rw")
 
 
-def test_user_without_rights_is_told_the_right_and_changes_nothing():
+def test_error_for_a_user_without_rights_names_the_right_and_nothing_changes():
     with secured_broker() as broker, Admin(instance=client_of(broker)) as admin:
         admin.create_topic("orders", 1)
         admin.create_user(ANALYST.access_key, ANALYST.secret_key)

@@ -18,12 +18,12 @@ from rmq_spark.cli.main import main
     "given",
     [["--rate", "0"], ["--seconds", "-1"], ["--bytes", "x"], ["--fast"], ["--picture", "/"]],
 )
-def test_arguments_that_cannot_be_meant_are_refused(given, capsys):
+def test_arguments_of_likely_mistakes_are_refused(given, capsys):
     assert main(["demo", *given]) == 2
     assert "See rocketpoll demo --help" in capsys.readouterr().err
 
 
-def test_demo_without_java_tells_how_to_install_it(monkeypatch, tmp_path, capfd):
+def test_demo_without_java_says_how_to_install_it(monkeypatch, tmp_path, capfd):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["demo"]) == 1
@@ -32,7 +32,7 @@ def test_demo_without_java_tells_how_to_install_it(monkeypatch, tmp_path, capfd)
     )
 
 
-def test_demo_without_pyspark_tells_how_to_install_it(pyspark_that_is_missing, capfd):
+def test_demo_without_pyspark_says_how_to_install_it(pyspark_that_is_missing, capfd):
     assert main(["demo"]) == 1
     assert f"{sys.executable} -m pip install '{pyspark_that_is_missing}'" in capfd.readouterr().err
 

@@ -191,7 +191,7 @@ def topic(admin):
     admin.delete_topic("orders")
 
 
-def test_producer_of_an_unknown_user_is_told_once_to_correct_the_access_key(broker, topic):
+def test_producer_of_an_unknown_user_logs_once_to_correct_the_access_key(broker, topic):
     nobody = client_of(broker, Credentials("nobody", "password"))
     with Producer("shop", instance=nobody) as producer, pytest.raises(AuthenticationFailed) as said:
         producer.send(Message(topic, b"x"))
@@ -199,7 +199,7 @@ def test_producer_of_an_unknown_user_is_told_once_to_correct_the_access_key(brok
     assert "run rocketpoll user create nobody" in str(said.value)
 
 
-def test_producer_with_a_wrong_secret_is_told_to_correct_it(broker, topic, billing):
+def test_producer_error_for_a_wrong_secret_says_to_correct_it(broker, topic, billing):
     wrong = client_of(broker, Credentials(billing, "wrong"))
     with (
         Producer("shop", instance=wrong) as producer,
@@ -208,7 +208,7 @@ def test_producer_with_a_wrong_secret_is_told_to_correct_it(broker, topic, billi
         producer.send(Message(topic, b"x"))
 
 
-def test_client_without_credentials_is_told_to_pass_some(broker, topic):
+def test_client_without_credentials_gets_an_error_that_says_to_pass_some(broker, topic):
     with (
         Producer("shop", broker.address) as producer,
         pytest.raises(AuthenticationFailed, match="Pass the access key and the secret key"),
@@ -216,7 +216,7 @@ def test_client_without_credentials_is_told_to_pass_some(broker, topic):
         producer.send(Message(topic, b"x"))
 
 
-def test_producer_without_the_right_is_told_the_command_and_sends_after_it(
+def test_producer_error_without_the_right_names_the_command_that_grants_it(
     broker, admin, topic, billing
 ):
     with Producer("shop", instance=client_of(broker, BILLING)) as producer:

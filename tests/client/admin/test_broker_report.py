@@ -50,7 +50,7 @@ def test_broker_report_lag_of_a_group_sums_its_queues(report):
     assert group.last_timestamp_ms > 1_700_000_000_000
 
 
-def test_times_are_asked_for_of_so_many_queues_and_of_small_groups_first(monkeypatch):
+def test_store_times_are_queried_for_a_limited_number_of_queues_and_small_groups_first(monkeypatch):
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         for topic, queues in (("Wide", 8), ("Narrow", 2)):
             config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)

@@ -313,7 +313,7 @@ def test_aio_producer_made_before_a_fork_is_refused_in_the_child(broker, topic, 
     ], done.stderr
 
 
-def test_uvloop_does_as_well(broker, group):
+def test_asyncio_client_works_on_uvloop(broker, group):
     async def story():
         broker.create_topic(f"of-{group}", 1)
         async with (

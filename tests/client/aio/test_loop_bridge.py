@@ -84,7 +84,7 @@ async def test_deferred_posts_wake_the_loop_after_the_last_one():
 
 
 @told_in_a_loop
-async def test_deferred_wakeup_that_takes_too_long_wakes_the_loop_early():
+async def test_long_deferred_wakeup_wakes_the_loop_early():
     loop, now = CountingLoop(asyncio.get_running_loop()), 0.0
     bridge, seen = LoopBridge(loop, lambda: now), []
     deferred_wakeups.begin()

@@ -111,7 +111,7 @@ async def test_aio_member_closed_during_start_ends_with_client_shut_down(broker,
 
 
 @told_in_a_loop
-async def test_cancelled_async_close_goes_on_in_the_background(broker, make):
+async def test_cancelled_async_close_continues_in_the_background(broker, make):
     client = aio.Client(broker.address)
     member = make(client)
     await member.start()

@@ -247,7 +247,7 @@ async def test_cancelled_aio_send_is_not_retried():
 
 
 @told_in_a_loop
-async def test_closing_ends_those_who_wait_for_room():
+async def test_closed_queue_ends_tasks_that_wait_for_room():
     gate = Gate()
     with FakeCluster(a=gate) as cluster:
         producer = aio.Producer("P", cluster.address, pending_max=1)

@@ -108,7 +108,7 @@ SQL = {
 }
 
 
-def test_conditions_choose_messages(cluster, clients):
+def test_sql_conditions_select_polled_messages(cluster, clients):
     topic = cluster.topic(queues=1)
     producer = clients.producer()
     for n in range(10):

@@ -100,7 +100,7 @@ def test_rocketmq_broker_is_asked_for_extensions_once_then_gets_binary_headers(c
     ]
 
 
-def test_broker_is_ready_while_connected_and_agreed(connections):
+def test_broker_is_ready_while_connected_and_negotiated(connections):
     with FakeServer(answering(Heard())) as server:
         assert not connections.is_ready(server.address)
         connections.request(server.address, ASK, is_broker=False)

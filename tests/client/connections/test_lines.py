@@ -210,7 +210,7 @@ def test_silent_connection_makes_its_broker_address_silent(lines):
     assert lines.silent_addresses == (A,)
 
 
-def test_agreeing_that_fails_is_heard_of_and_tried_again_on_the_same_connection(lines, wires):
+def test_failed_extension_negotiation_is_raised_and_retried_on_the_same_connection(lines, wires):
     wires.agreement_fails = RequestTimeout(A, 29_000, 3_000)
     with pytest.raises(RequestTimeout):
         lines.get_or_connect(A)

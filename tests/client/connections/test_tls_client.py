@@ -148,7 +148,7 @@ def test_tls_server_closed_before_the_handshake_is_explained():
         assert sock.fileno() == -1
 
 
-def test_tls_that_is_too_old():
+def test_tls_version_below_1_2_is_refused():
     context = server_context()
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1

@@ -42,7 +42,7 @@ def waiters():
     return PendingRequests(HERE)
 
 
-def test_waiter_hears_its_own_response_once(waiters):
+def test_waiter_gets_its_own_response_once(waiters):
     first, second = Told(), Told()
     assert waiters.add(first) != waiters.add(second)
     assert len(waiters) == 2

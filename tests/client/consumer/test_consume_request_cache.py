@@ -110,7 +110,7 @@ def test_discard_stale_forgets_messages_from_before_a_seek(cache):
     assert [polled(cache), polled(cache)] == [[5], [7, 8, 9]]
 
 
-def test_closing_lets_everybody_go(cache):
+def test_closed_consume_request_cache_wakes_all_waiters(cache):
     found = []
     waiter = threading.Thread(target=lambda: found.append(polled(cache, PATIENCE_MS)))
     waiter.start()

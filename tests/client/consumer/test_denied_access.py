@@ -109,7 +109,7 @@ def test_lite_pull_consumer_gets_messages_once_its_group_is_granted(broker, admi
         wait_until("the message", lambda: consumer.poll(timeout_ms=500))
 
 
-def test_consumer_of_a_topic_that_it_may_not_see_is_told_the_command(broker, admin):
+def test_consumer_error_for_a_denied_topic_names_the_command_that_grants_it(broker, admin):
     admin.delete_acl("billing", TOPIC.resource)
     consumer = LitePullConsumer("billing", instance=client_of(broker, BILLING))
     consumer.subscribe("orders")

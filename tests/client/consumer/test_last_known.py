@@ -142,7 +142,7 @@ def test_fingerprint_before_the_first_message_uses_the_message_before_its_offset
     assert searched == [(QUEUE, since_ms)]
 
 
-def test_fingerprint_at_offset_zero_needs_no_look():
+def test_fingerprint_at_offset_zero_needs_no_lookup():
     look, looked_at = there(received(0))
     QueueFingerprint(Clock()).record_start(QUEUE, 0, look)
     assert looked_at == []
@@ -262,7 +262,7 @@ def test_fingerprint_without_message_needs_no_verification():
 
 
 @pytest.mark.parametrize("properties", ["", "UNIQ_KEY\x010A01\x02TAGS\x01red"])
-def test_flipped_bit_in_last_message_or_look_is_not_taken_for_recreated_queue(properties):
+def test_flipped_bit_in_last_message_or_lookup_is_not_taken_for_recreated_queue(properties):
     stored = StoredMessage(
         *("T", b"body", properties),
         queue_offset=5,

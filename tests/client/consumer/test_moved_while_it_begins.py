@@ -188,7 +188,7 @@ def test_reset_notice_is_stored_at_once(broker, kind):
         busy.may_end.set()
 
 
-def test_self_assigned_consumer_hears_of_resets_from_its_first_pull(broker):
+def test_self_assigned_consumer_applies_resets_from_its_first_pull(broker):
     instance = ClientInstance(broker.address, heartbeat_interval_ms=3_600_000)
     consumer = LitePullConsumer("G", instance=instance, settings=LitePullSettings(**OFTEN))
     with Admin(broker.address) as admin, instance, consumer:

@@ -47,7 +47,7 @@ def told_once(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["concurrent", "orderly"])
-def test_push_member_follows_a_reset_told_once_in_a_pull(kind, told_once):
+def test_push_member_applies_a_reset_reported_once_in_a_pull(kind, told_once):
     had = []
     listener = "orderly_listener" if kind == "orderly" else "listener"
 
@@ -67,7 +67,7 @@ def test_push_member_follows_a_reset_told_once_in_a_pull(kind, told_once):
             wait_until("both once more", lambda: had == ["one", "two"] * 2)
 
 
-def test_polling_member_follows_a_reset_told_once_in_a_pull(told_once):
+def test_polling_member_applies_a_reset_reported_once_in_a_pull(told_once):
     had = []
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=1)

@@ -97,7 +97,7 @@ def test_unregistered_consumer_leaves_group_at_once_and_others_rebalance(make, a
     assert api.consumer_ids(running_broker.address, "G") == (stayer.client_id,)
 
 
-def test_shutting_down_leaves_all_groups(make, api, running_broker):
+def test_instance_shutdown_leaves_all_groups(make, api, running_broker):
     instance = make()
     instance.register_consumer("G", Consumer())
     instance.heartbeat()

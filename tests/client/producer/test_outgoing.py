@@ -192,7 +192,7 @@ def test_unique_id_month_starts_at_local_midnight():
     assert began == datetime(2026, 3, 1)  # noqa: DTZ001  # local time is what is tested
 
 
-def test_unique_id_generator_notices_a_new_month():
+def test_unique_id_generator_changes_its_base_in_a_new_month():
     times = [SOME_DAY_MS, int(datetime(2026, 4, 2).timestamp() * 1000)]  # noqa: DTZ001  # local time is what is tested
     ids = UniqueIdGenerator("10.0.0.1", lambda: times.pop(0))
     ids.next()

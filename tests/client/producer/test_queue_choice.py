@@ -68,7 +68,7 @@ def test_queue_selector_picks_the_broker_that_recovers_first():
     assert choice.select(A + B, "b").broker_name == "a"
 
 
-def test_slowness_counts_only_for_who_asked_for_it():
+def test_failed_broker_stays_available_without_latency_fault():
     choice = QueueSelector(Clock(), nobody)
     choice.record_failure("a")
     assert choice.is_available("a")

@@ -33,7 +33,7 @@ def test_parallel_map_limits_its_threads():
     assert highest == 4
 
 
-def test_each_action_is_done_once_and_errors_are_returned():
+def test_parallel_actions_run_once_each_and_return_their_errors():
     done = []
 
     def action(thing):

@@ -116,7 +116,7 @@ def test_undelivered_reply_is_not_stored_and_reported(tmp_path, how):
     tell(story, tmp_path)
 
 
-def test_replies_that_wait_to_be_taken_are_bounded_and_those_beyond_are_refused_as_busy(tmp_path):
+def test_pending_replies_are_bounded_and_further_ones_are_refused_as_busy(tmp_path):
     """A client that reads and never answers could collect replies: a thousand of 1 MB took 1 GB."""
 
     async def story(broker):

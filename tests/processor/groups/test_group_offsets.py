@@ -94,7 +94,7 @@ def test_group_reset_without_force_only_moves_back(processor, consumers, story):
     assert reset(processor, story + 60_000, force=True) == {0: 5, 1: 2, 2: 0, 3: 0}
 
 
-def test_minus_one_is_the_end(processor, consumers, story):
+def test_offset_reset_to_minus_one_moves_to_the_end(processor, consumers, story):
     join(consumers, "g", "a", "T")
     assert reset(processor, -1, force=True) == {0: 5, 1: 2, 2: 0, 3: 0}
 

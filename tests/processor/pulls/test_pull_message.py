@@ -380,7 +380,7 @@ def test_pull_places_are_sent_to_clients_with_the_extension(monkeypatch, parts):
     assert not found.records
 
 
-def test_scattered_records_come_themselves(parts):
+def test_pull_of_scattered_records_returns_their_bytes(parts):
     room = Room(parts)
     parts.put("a", "b")
     room.connection.extensions = frozenset([Extension.READ_FILES])

@@ -164,7 +164,7 @@ def test_cached_sends_of_all_clients_are_limited_and_oldest_evicted(admission, m
     assert [len(table.for_client(client)) for client in clients] == [0, 3, 3, 2]
 
 
-def test_plans_are_counted_right_whatever_happens(admission, monkeypatch):
+def test_cached_send_count_stays_right_over_random_changes(admission, monkeypatch):
     monkeypatch.setattr(cached_send, "CACHED_SENDS_MAX", 4)
     monkeypatch.setattr(cached_send, "CACHED_SENDS_TOTAL_MAX", 10)
     dice = random.Random(20_260_000)

@@ -169,7 +169,7 @@ def test_expiry_is_logged_at_the_start_and_on_request(files, caplog):
         (UNTIL_2120 + 1, "Renew it and send SIGHUP"),
     ],
 )
-def test_start_with_a_certificate_that_is_not_valid_says_so_and_goes_on(files, caplog, now, why):
+def test_start_with_an_invalid_certificate_logs_it_and_continues(files, caplog, now, why):
     """An unset clock or a forgotten renewal is no reason to serve nobody."""
     assert new_tls(files.settings(), now).is_offered
     [line] = lines_of(caplog)

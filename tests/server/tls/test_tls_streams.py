@@ -481,7 +481,7 @@ def test_whole_records_end_where_the_first_is_over_the_size(records, cut, bytes_
 
 
 @given(RECORDS, st.data())
-def test_a_stream_in_pieces_leaves_the_same_records(records, drawn):
+def test_tls_stream_in_pieces_gives_the_same_records(records, drawn):
     data = b"".join(records)
     taken, rest = [], b""
     while data or rest:
@@ -497,11 +497,11 @@ def test_a_stream_in_pieces_leaves_the_same_records(records, drawn):
 
 
 @given(st.integers(RECORD_BYTES_MAX - HEADER_BYTES + 1, 0xFFFF), st.binary(max_size=20))
-def test_a_record_longer_than_any_is_left_to_openssl(size, more):
+def test_oversized_tls_record_is_left_to_openssl(size, more):
     data = b"\x17\x03\x03" + size.to_bytes(2, "big") + more
     assert whole_records_bytes(data, 1) == len(data)
 
 
 @given(st.binary(max_size=4))
-def test_a_header_that_is_not_whole_waits(data):
+def test_partial_header_waits_for_more_bytes(data):
     assert whole_records_bytes(data, 1) == 0

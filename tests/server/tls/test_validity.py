@@ -71,7 +71,7 @@ def test_any_bytes_are_a_certificate_or_a_value_error(data):
 
 
 @given(st.integers(0, len(SERVER) - 1), st.integers(0, 255))
-def test_a_damaged_certificate_is_read_or_a_value_error(position, value):
+def test_damaged_certificate_is_read_or_raises_value_error(position, value):
     damaged = bytearray(SERVER)
     damaged[position] = value
     with suppress(ValueError):
@@ -79,7 +79,7 @@ def test_a_damaged_certificate_is_read_or_a_value_error(position, value):
 
 
 @given(st.integers(0, 180))
-def test_a_certificate_that_is_cut_before_its_validity_ends_is_a_value_error(size):
+def test_certificate_cut_within_its_validity_raises_value_error(size):
     with pytest.raises(ValueError, match=r"cut short|has no length|cannot be read|needed"):
         validity_of_der(SERVER[:size])
 
@@ -107,7 +107,7 @@ def test_validity_is_that_which_openssl_reads(name):
     ],
     ids=["no zone", "no minutes", "month 13", "another zone", "no time", "nothing"],
 )
-def test_a_time_of_another_form_is_a_value_error(time):
+def test_validity_time_of_another_form_raises_value_error(time):
     with pytest.raises(ValueError, match=r"needed a time|does not match format|remains"):
         validity_of_der(certificate_with(der(0x17, b"200101000000Z"), time))
 

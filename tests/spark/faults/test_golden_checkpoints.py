@@ -21,7 +21,7 @@ def golden(request, tmp_path):
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_offsets_mean_what_they_meant(golden, name):
+def test_golden_offsets_are_read_as_by_earlier_releases(golden, name):
     _, directory = golden
     found = [SourceOffset.from_json(json.loads(text)) for text in offsets(directory / name)]
     ends = [

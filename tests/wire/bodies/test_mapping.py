@@ -226,7 +226,7 @@ def test_scalars_become_text_as_in_java():
     assert body.table == {"a": "true", "b": "false", "c": "1.5", "d": "7"}
 
 
-def test_nulls_in_maps_and_lists_are_as_good_as_absent():
+def test_nulls_in_maps_and_lists_equal_absent_entries():
     assert decode_body(operators.KVTable, b'{"table":{"a":null,"b":"x"}}').table == {"b": "x"}
     assert decode_body(operators.TopicList, b'{"topicList":[null,"T"]}').topic_list == {"T"}
 

@@ -53,7 +53,7 @@ def test_paths_to_nothing_are_named(path):
 
 
 @pytest.mark.parametrize("path", ["$", "$.a", "$.b"])
-def test_circles_are_refused(path):
+def test_circular_fastjson_references_are_refused(path):
     with pytest.raises(BodyError, match="does not contain the reference"):
         loads(b'{"a":{"x":{"$ref":"%s"}},"b":{"$ref":"$.a"}}' % path.encode())
 

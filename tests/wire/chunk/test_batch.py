@@ -56,7 +56,7 @@ def test_columnar_batch_encoding_equals_message_by_message(table):
     assert bytes(encoded) == encode_batch(map(one_by_one, table, ids))
 
 
-def test_bodies_alone_are_enough():
+def test_batch_columns_need_only_bodies():
     table = [{"body": b"one"}, {"body": b"two"}]
     encoded = encode_batch_columns({"body": pa.array([b"one", b"two"]).slice(0)}, ids_of(table))
     assert decode_batch(encoded) == [*map(one_by_one, table, ids_of(table))]

@@ -96,7 +96,7 @@ def test_chunk_checksum_check_agrees_with_single_records(messages, data):
 
 
 @given(st.sampled_from(EVERY_SHAPE), st.data())
-def test_any_flipped_bit_is_noticed_in_its_record_alone(message, data):
+def test_any_flipped_bit_is_detected_in_its_record_alone(message, data):
     record = bytearray(sealed(message))
     bit = data.draw(st.integers(0, 8 * len(record) - 1))
     record[bit // 8] ^= 1 << bit % 8

@@ -148,7 +148,7 @@ def test_body_that_does_not_inflate_is_named_by_its_record():
     assert chunk_columns(chunk, RAW_COLUMNS).num_rows == 2
 
 
-def test_bombs_together_are_bounded(monkeypatch):
+def test_inflated_bytes_of_a_chunk_of_bombs_are_bounded(monkeypatch):
     monkeypatch.setattr("rmq_spark.wire.chunk.columns.CHUNK_PLAIN_BYTES_MAX", 1500)
     body = compress_body(bytes(1000), MessageSysFlag.COMPRESSION_ZLIB)
     record = encode_record(StoredMessage("T", body, sys_flag=MessageSysFlag.COMPRESSED))

@@ -212,7 +212,7 @@ def test_sizes_of_other_records_are_refused():
 
 
 @pytest.mark.parametrize("v6", [0, 0x10, 0x20, 0x30])
-def test_records_that_got_their_place_say_so(v6):
+def test_chunk_set_stored_changes_queue_offsets_and_store_times(v6):
     host = parse_host("[2001:db8::1]:5")
     hosts = {}
     if v6 & 0x10:

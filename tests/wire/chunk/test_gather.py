@@ -60,7 +60,7 @@ def test_take_bytes_copies_from_the_buffer(width):
 
 
 @given(gaps_and_widths, st.sampled_from([0, 3, 100]))
-def test_pieces_stand_side_by_side_with_room_for_the_longest(pairs, width_min):
+def test_pieces_are_packed_side_by_side_with_room_for_the_longest(pairs, width_min):
     starts, widths = positions([(gap, width + width_min) for gap, width in pairs])
     end = int((starts + widths).max(initial=0))
     for data in (DATA[: max(end, 24)], DATA[:end]):
@@ -106,7 +106,7 @@ def test_slices_at_one_distance_and_beside_it_are_taken_where_they_lie(
 
 
 @given(st.integers(60, 200), st.integers(0, 9), st.integers(0, 40), st.integers(0, 30))
-def test_slices_at_one_distance_stand_side_by_side(count, gap, width, spare):
+def test_slices_at_one_distance_are_packed_side_by_side(count, gap, width, spare):
     """The last slices have no room for a whole slot after them."""
     starts, widths = positions([(gap, width)] * count)
     end = int(starts[-1]) + width + spare

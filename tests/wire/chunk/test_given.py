@@ -29,7 +29,7 @@ BODY = [b"a", b"b", b"c"]
         pa.scalar(b""),
     ],
 )
-def test_bodies_are_a_column_and_nothing_that_may_look_like_one(bodies):
+def test_bodies_that_are_no_column_are_refused(bodies):
     with pytest.raises(RecordError, match="chunk at column body: needed one body for each message"):
         InputColumns({"topic": "T", "body": bodies})
 
@@ -82,7 +82,7 @@ def test_messages_without_properties_have_no_parts_of_them():
     assert properties_lengths_of([], 3).tolist() == [0, 0, 0]
 
 
-def test_one_value_of_all_messages_is_told_from_a_column():
+def test_constant_column_is_distinguished_from_varying_values():
     given = InputColumns({"body": BODY, "flag": 7, "queueId": [1, 2, 3]})
     assert given.one_value("flag").as_py() == 7
     assert given.one_value("queueId") is None

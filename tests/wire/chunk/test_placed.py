@@ -46,7 +46,7 @@ def test_records_that_are_scattered_do_not_lie_together():
 
 
 @given(st.lists(st.integers(0, (1 << 31) - 1), max_size=50), st.binary(max_size=50))
-def test_records_may_come_themselves(sizes, records):
+def test_placed_chunk_may_contain_the_records_themselves(sizes, records):
     found = decode_located(encode_inline(sizes) + records)
     assert found.physical_offsets is None
     assert found.sizes.tolist() == sizes

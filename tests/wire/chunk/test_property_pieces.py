@@ -80,7 +80,7 @@ def test_keys_and_tags_are_found_in_any_order(kind):
     assert columns.values("TAGS").to_pylist() == [tag] * 3
 
 
-def test_rows_of_all_kinds_stand_beside_each_other():
+def test_rows_of_all_kinds_share_one_chunk():
     texts, keys, tags = zip(*list(KEYS_AND_TAGS.values()) * 40, strict=True)
     columns = PropertyColumns(*placed(texts))
     assert columns.values("KEYS").to_pylist() == list(keys)
