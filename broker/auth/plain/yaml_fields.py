@@ -79,7 +79,7 @@ class YamlFields:
         for key, value in node.value:
             name = text_of(key, "a key") or ""
             if name in self._entries:
-                raise YamlError(key.start_mark, f"{name} stands here a second time")
+                raise YamlError(key.start_mark, f"{name} occurs twice")
             self._entries[name] = value
             self._unread[name] = key.start_mark
 

@@ -154,7 +154,7 @@ class BatchPuts:
         if in_progress and in_progress + size > SPLITTING_BYTES_MAX:
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
-                f"[REJECTREQUEST]system busy, batches of {in_progress} bytes are being taken apart",
+                f"[REJECTREQUEST]system busy, batches of {in_progress} bytes are being split",
             )
 
     def _parts_of(self, columns: BatchColumns, batch_properties: bytes) -> UniformParts:

@@ -84,8 +84,8 @@ class RecreatedTopics:
         if topic not in self.topics:
             self.topics.add(topic)
             _log.warning(
-                "%s was deleted and recreated after the manifest was saved: it hides old messages"
-                " of the same offsets",
+                "%s was deleted and recreated after the manifest was saved: old messages at the"
+                " same offsets are not served",
                 topic,
             )
         self._dispatcher.note_deleted(topic, known_end)

@@ -119,7 +119,7 @@ def deny(**entry: Any) -> None:
 @acl.command(example="rocketpoll acl revoke billing Topic:orders --yes")
 @click.argument("user", metavar="USER")
 @click.argument("resources", nargs=-1, metavar="[RESOURCE]...", callback=_resources)
-@click.option("--actions", metavar="A,B", callback=_actions, help="Remove these actions alone from "
+@click.option("--actions", metavar="A,B", callback=_actions, help="Remove only these actions from "
               "the entries. [default: remove the entries]")  # fmt: skip
 @click.option("--all", "is_all", is_flag=True, help="Remove all entries of the user.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

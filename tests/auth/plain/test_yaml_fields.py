@@ -60,7 +60,7 @@ def test_empty_yaml_has_no_node(text):
         ("a: *x", "1:4: a value that begins with *: put it into quotes"),
         ("\ta: 1", "1:1: found character"),
         ("a: 1\n  b: 2", "2:4: mapping values are not allowed here"),
-        ("a: 1\na: 2", "2:1: a stands here a second time"),
+        ("a: 1\na: 2", "2:1: a occurs twice"),
         ("a: 'x", "1:6: found unexpected end of stream"),
         ("a: [x y", "1:8: expected ',' or ']', but got '<stream end>'"),
         ("a: 1\n---\nb: 2", "2:1: but found another document"),

@@ -278,7 +278,7 @@ def unchanged_queues(
             is_known = queues[queue].is_same_queue(queue, message_at)
         except RocketPollError as error:
             # Each commit tries again; the log of pulls says when this begins and ends.
-            _log.debug("%s cannot be verified, and its offsets wait: %s", queue, error)
+            _log.debug("%s cannot be verified, so its offsets are not stored: %s", queue, error)
             return
         if is_known:
             yield queue
