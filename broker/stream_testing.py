@@ -302,7 +302,7 @@ class StreamTest:
 
         Raises:
             AssertionError: The stream has not failed, or for another reason.
-            ValueError: ``match`` is no regular expression.
+            ValueError: ``match`` is not a regular expression.
         """
         __tracebackhide__ = True
         pattern, before = _pattern_of(match), self._query

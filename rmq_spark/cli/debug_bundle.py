@@ -173,7 +173,7 @@ def write_bundle(
 ) -> list[BundledFile]:
     """Write a bundle to a new file, which only its user can read; return what is in it."""
     if not path.name.endswith(_SUFFIXES):
-        raise Failure(f"{path} is no name of a bundle", "End it with .zip or .tar.gz")
+        raise Failure(f"{path} cannot be the name of a bundle", "End it with .zip or .tar.gz")
     redactor = Redactor(known_secrets(access, options))
     files = [
         _file(redactor, "versions.json", "versions of programs and packages", _versions),

@@ -141,7 +141,7 @@ def check_timestamp_ms(name: str, found: int) -> int:
 
     Raises:
         MessageRejected: It is before 1970, is in seconds, or is later than RocketMQ can express.
-        TypeError: It is no whole number.
+        TypeError: It is not an int.
     """
     check_number(name, found, 1_750_000_000_000)
     found = int(found)  # a range compares an int subclass with each of its numbers

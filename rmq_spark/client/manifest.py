@@ -65,7 +65,7 @@ _COUNT_MAX: Final = (1 << 63) - 1
 class ManifestId(NamedTuple):
     """The identity of a commit: a query's batch, or a batch write.
 
-    ``query_id`` is None for a batch write that is no part of a streaming query; ``write_name`` is
+    ``query_id`` is None for a batch write that is not part of a streaming query; ``write_name`` is
     empty for the batch of a stream. ``run_id`` identifies the committer: the run of a stream, or
     ``DRIVER#CALL`` for a write of foreachBatch, the id of the driver's process and the number of
     the function's call in it.

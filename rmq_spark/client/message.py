@@ -515,7 +515,7 @@ class MessageExt:
             properties: Properties of the reply, text to text.
 
         Raises:
-            MessageRejected: The message is no request, so nobody waits for a reply.
+            MessageRejected: The message is not a request, so nobody waits for a reply.
         """
         found = self.properties
         waits = (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT)

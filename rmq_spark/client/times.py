@@ -105,7 +105,7 @@ def normalize_time(name: str, when: datetime | str) -> int:
     """Return a time as milliseconds since 1970; a part of a millisecond counts as a whole one.
 
     Raises:
-        MessageRejected: It has no time zone, is no time, or is before 1970.
+        MessageRejected: It has no time zone, is not a time, or is before 1970.
     """
     needed = f'a time such as "2026-01-31T12:00:00Z", or {_DATETIME}'
     if isinstance(when, str):
@@ -123,7 +123,7 @@ def normalize_duration(name: str, duration: timedelta | str) -> int:
     """Return a duration as milliseconds; a part of a millisecond counts as a whole one.
 
     Raises:
-        MessageRejected: It is no duration, or is negative.
+        MessageRejected: It is not a duration, or is negative.
     """
     if isinstance(duration, str):
         found = None if duration.strip().isdigit() else duration_ms(duration)

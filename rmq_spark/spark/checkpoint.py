@@ -127,7 +127,7 @@ def read_checkpoint(
         spark: A session that can read the directory, if it is not a local one.
 
     Raises:
-        CheckpointError: The directory does not exist, is no checkpoint, or a batch cannot be read.
+        CheckpointError: The directory is missing or not a checkpoint, or a batch cannot be read.
     """
     files = CheckpointFiles(location, spark)
     texts = files.offsets()

@@ -365,7 +365,7 @@ def test_message_that_cannot_be_read_is_refused_at_load(tmp_path, messages, name
     ("content", "said"),
     [
         (None, "No such file or directory"),
-        (b"syntax = 'proto3';", "it is no descriptor set"),
+        (b"syntax = 'proto3';", "it is not a descriptor set"),
         (b"", "it has no files"),
         (
             descriptor_set(file_of({"M": {"v": "int64"}}, imports=("other.proto",))),

@@ -227,7 +227,7 @@ class EndTransactionProcessor(Processor):
             half = None
         if half is None or half.topic not in (CHECK_MAX_TIME_TOPIC, HALF_TOPIC):
             raise system_error(
-                f"message [{header.msg_id}] is no half message. Use the offsetMsgId of a message "
+                f"message [{header.msg_id}] is not a half message. Use the offsetMsgId of a message "
                 f"in {CHECK_MAX_TIME_TOPIC}"
             )
         bare = request.without_content()

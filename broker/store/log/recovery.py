@@ -161,7 +161,7 @@ class LogRecovery:
         try:
             return read(position, size)
         except UnreadableFile as error:
-            if is_resource_shortage(error):  # such as of memory: this is no hole
+            if is_resource_shortage(error):  # such as of memory: this is not a hole
                 raise
             self._unreadable, self._unreadable_at = error, position
             return b""

@@ -358,7 +358,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
             MessageRejected: The time is negative, or longer than 24 days; or ``max_messages`` is
                 less than 1.
-            TypeError: An argument is no number.
+            TypeError: An argument is not a number.
         """
         if timeout_ms is not None:
             check_time_ms("timeout_ms", timeout_ms)

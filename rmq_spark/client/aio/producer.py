@@ -136,7 +136,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
     Raises:
         MessageRejected: The group is not a valid name. Other arguments that cannot work raise an
             error from the first call that is awaited.
-        TypeError: The group is no text.
+        TypeError: The group is not a str.
     """
 
     def __init__(
@@ -471,7 +471,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
 
         Raises:
             ClientShutDown: The producer is not running, or belongs to another loop or process.
-            MessageRejected: The message is no request, or no broker would accept the reply.
+            MessageRejected: The message is not a request, or no broker would accept the reply.
             BrokerRefused: The sender of the request is not connected to the broker any more.
             SendFailed: All tries failed. The sender may have the reply all the same.
             ClientError: The only try, at the broker that has the request, failed.

@@ -235,7 +235,7 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
             MessageRejected: A number is out of range, or no topic is subscribed to.
             ClientError: A broker does not answer, or refuses.
-            TypeError: An argument is no number.
+            TypeError: An argument is not a number.
         """
         check_receive(max_messages, invisible_ms, timeout_ms)
         bridge = self._get_bridge()

@@ -65,7 +65,7 @@ class TransactionProducer(Producer):
     Raises:
         MessageRejected: The group is not a valid name. Other arguments that cannot work raise an
             error from the first call that is awaited.
-        TypeError: The group is no text, or the listener no function.
+        TypeError: The group is not a str, or the listener not a function.
     """
 
     def __init__(

@@ -346,7 +346,7 @@ class StagingApi:
         sized_records: Buffer,
         timeout_ms: int | None = None,
     ) -> Future[bool]:
-        """Stage encoded records, which their sizes precede.
+        """Stage encoded records, each preceded by its size.
 
         Return a future that is True if the batch is committed already, and nothing was staged.
         """

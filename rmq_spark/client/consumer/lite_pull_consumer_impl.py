@@ -487,7 +487,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         Raises:
             ClientShutDown: The consumer is not running.
             MessageRejected: ``timeout_ms`` is negative, or longer than 24 days.
-            TypeError: ``timeout_ms`` is no number.
+            TypeError: ``timeout_ms`` is not a number.
         """
         self._check_running()
         if timeout_ms is not None:

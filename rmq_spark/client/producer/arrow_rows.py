@@ -132,7 +132,7 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
 def encode_sized_records(
     rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
 ) -> memoryview:
-    """Return rows as records for a queue, which their sizes precede: the body of a chunk."""
+    """Return the body of a chunk: rows as records for a queue, each preceded by its size."""
     columns = record_columns(rows, queue, born_host, store_host)
     with translate_record_errors():
         return memoryview(encode_sized_chunk(columns))

@@ -574,7 +574,7 @@ class Producer(ForkAware, StartsInBlock):
 
         Raises:
             ClientShutDown: The producer is not running.
-            MessageRejected: The message is no request, or no broker would accept the reply.
+            MessageRejected: The message is not a request, or no broker would accept the reply.
             BrokerRefused: The sender of the request is not connected to the broker any more.
             SendFailed: All tries failed. The sender may have the reply all the same.
             ClientError: The only try, at the broker that has the request, failed.
@@ -597,7 +597,7 @@ class Producer(ForkAware, StartsInBlock):
 
         Raises:
             ClientShutDown: The producer is not running.
-            TypeError: ``messages`` is no iterable of messages.
+            TypeError: ``messages`` is not an iterable of messages.
             MessageRejected: No broker would accept one of the messages, or they cannot be sent
                 together. None was sent.
             RouteNotFound: The topic does not exist, and no broker creates it.
@@ -722,7 +722,7 @@ class Producer(ForkAware, StartsInBlock):
             MessageRejected: The name is not valid.
             RouteNotFound: The topic does not exist, and no broker creates it.
             NoNameServer: No name server answers.
-            TypeError: The name is no text.
+            TypeError: The name is not a str.
         """
         namespace = self.instance.namespace
         queues = self._sender.publish_queues(namespace.wrap(check_topic(topic)))

@@ -450,13 +450,13 @@ def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_transaction_listener(listener: object) -> None:
-    """Raise TypeError if a check listener is no function."""
+    """Raise TypeError if a check listener is not a function."""
     needed = "a function from a message to a TransactionState"
     _check_function("check_listener", listener, needed, "message")
 
 
 def check_local_transaction(function: object) -> None:
-    """Raise TypeError if a local transaction is no function."""
+    """Raise TypeError if a local transaction is not a function."""
     needed = "a function that returns a TransactionState"
     _check_function("local_transaction", function, needed, "result")
 

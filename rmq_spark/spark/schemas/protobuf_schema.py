@@ -173,7 +173,7 @@ def _pool_of(files: bytes) -> Any:
     try:
         found = descriptors.FileDescriptorSet.FromString(files).file
     except message.DecodeError as error:
-        raise ValueError(f"it is no descriptor set ({error})") from None
+        raise ValueError(f"it is not a descriptor set ({error})") from None
     if not found:
         raise ValueError("it has no files")
     pool = _library("descriptor_pool").DescriptorPool()
