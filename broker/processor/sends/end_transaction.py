@@ -227,8 +227,8 @@ class EndTransactionProcessor(Processor):
             half = None
         if half is None or half.topic not in (CHECK_MAX_TIME_TOPIC, HALF_TOPIC):
             raise system_error(
-                f"message [{header.msg_id}] is not a half message. Use the offsetMsgId of a message "
-                f"in {CHECK_MAX_TIME_TOPIC}"
+                f"message [{header.msg_id}] is not a half message. Use the offsetMsgId of a "
+                f"message in {CHECK_MAX_TIME_TOPIC}"
             )
         bare = request.without_content()
         result = self._broker.store.put_message(to_resumed(half))
