@@ -449,7 +449,7 @@ def read_only(store):
 def test_store_needing_changes_waits_on_a_read_only_disk(
     store,
 ):
-    """It does not report the end of a queue for which messages are not dispatched yet."""
+    """The broker does not report the end of a queue for which messages are not dispatched yet."""
     with BrokerProcess(store.parent, by=read_only(store), **SIZES) as broker:
         for answer in (answer_to(broker, pull_request(0)), answer_to_one_more(broker)):
             assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)

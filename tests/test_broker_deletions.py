@@ -21,8 +21,8 @@ REFUSED_LATER = {
     "topics": (("topics.json",), 0),
     "the end of the deletion": (NOTES, 1),
 }
-"""What cannot be saved once the store has noted the deletion: files, and how many of their writes
-can."""
+"""Files that cannot be saved once the store has recorded the deletion, and the number of their
+writes that succeed."""
 DELETION = RemotingCommand(
     RequestCode.DELETE_TOPIC_IN_BROKER, opaque=500, ext_fields={"topic": "T"}
 )
@@ -143,7 +143,7 @@ def test_topic_deletion_is_answered_before_its_files_are_deleted(tmp_path):
         assert (await drop(operator)).code == 0
         broker.move(1)
         await broker.until(disk.is_waiting.is_set)
-        # Whoever wants a topic saved, or another one deleted, waits for no file of this one.
+        # Saves of topics, and other deletions, do not wait for the files of this one.
         await operator.put("new", queue_id=0)
         broker.make_topic("U", queues=1)
         await operator.put("old", topic="U", queue_id=0)

@@ -113,7 +113,7 @@ SITUATIONS = {
         "preexec_fn": lambda: [signal.signal(each, signal.SIG_IGN) for each in (1, 2, 13)]
     },
 }
-"""What is odd, by its name: a function that returns the arguments of `subprocess.Popen` for it."""
+"""Odd environments by name: functions that return arguments of `subprocess.Popen`."""
 
 
 def free_port():

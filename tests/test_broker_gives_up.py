@@ -577,7 +577,7 @@ class GuideRow(NamedTuple):
     metrics: list[str]
     alerts: list[str]
     shown: str
-    """What health and the console show."""
+    """The last cell: health and console."""
 
 
 GUIDE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
@@ -606,7 +606,8 @@ def row_of(case):
 
 
 def test_operating_guide_lists_metric_and_alert_of_every_loss():
-    """Its metrics exist, its alerts are rules, and each quoted line of the log has a case here."""
+    """Every metric exists, every alert is a rule, and every quoted line of the log
+    has a case here."""
     rows = guide_rows()
     rules = (ROOT / "deploy/prometheus/rocketpoll.rules.yml").read_text(encoding="utf-8")
     known = set(re.findall(r"^\| `(rocket\w+)` \|", GUIDE, re.MULTILINE))

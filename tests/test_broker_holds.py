@@ -115,7 +115,7 @@ def test_filtered_held_pull_is_woken_by_its_one_matching_message(tmp_path, asked
         assert broker.holds.hold_count == 1
         await producer.put("it", properties={"TAGS": "wanted", "price": "7"})
         found = pulled(await consumer.receive())
-        while found.code == 20:  # woken, it looks at so many messages at a time, as any other pull
+        while found.code == 20:  # a woken pull also reads a limited number of messages at a time
             found = await consumer.pull(found.next_offset, opaque=5, **asked)
         assert (found.code, found.bodies, found.next_offset) == (0, ["it"], 1_000)
         assert broker.holds.rescued_total == 0

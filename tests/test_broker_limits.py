@@ -150,7 +150,7 @@ def test_broker_warns_if_max_message_size_exceeds_the_log_file(tmp_path, size, i
 def test_largest_allowed_message_is_pulled_with_all_its_properties(
     tmp_path,
 ):
-    """Its record is longer than what was sent, and no client reads a longer frame."""
+    """The stored record is longer than what was sent, and no client reads a longer frame."""
     _, most = KEYS["maxMessageSize"].setting.value_type.bounds
 
     async def story(broker):
@@ -269,7 +269,7 @@ def test_halves_of_a_client_keep_no_small_send_out_of_a_broker(tmp_path):
             for half in halves:  # 2 MB where there may be 400 kB
                 half.send(frame[: len(frame) // 2])
             for half in halves[:-50]:
-                if half is not halves[9]:  # the first beyond the limit may go on
+                if half is not halves[9]:  # the first beyond the limit may continue
                     assert await half.closed() == b""
             for number in range(20):
                 await honest.put(number)
@@ -459,7 +459,7 @@ def test_max_subscription_bytes(tmp_path):
             AssertionError, match=r"those of one client may take 16384 \(maxSubscriptionBytes="
         ):
             await client.heartbeat("G2", *many)
-        await client.heartbeat("G1", *many)  # what is there goes on
+        await client.heartbeat("G1", *many)  # existing subscriptions continue
         await other.heartbeat("G2", *many)
         consumers = broker.controller.processors.consumers
         assert [len(consumers.group(name).subscriptions) for name in ("G1", "G2")] == [8, 8]
@@ -484,7 +484,7 @@ def test_max_consumer_offsets(tmp_path):
         pull = pull_request(0, queue_id=5, commit_offset=1)
         for refused in (await commit(5, 1), await commit(0, 1, "H"), await client.call(pull)):
             assert (refused.code, "(maxConsumerOffsets=5)" in refused.remark) == (1, True)
-        assert (await commit(4, 2)).code == 0  # what is there goes on
+        assert (await commit(4, 2)).code == 0  # existing offsets can still be committed
         assert await client.committed(queue_id=4) == 2
         broker.controller.tables.offsets.discard_group("G")
         assert (await commit(0, 1, "H")).code == 0

@@ -49,7 +49,7 @@ async def gone(broker, client):
 
 @pytest.mark.parametrize("locks_first", [True, False], ids=["lock first", "heartbeat first"])
 def test_member_locks_last_a_minute_after_it_left(tmp_path, locks_first):
-    """Its listener may still run; after a restart a member locks before its heartbeat."""
+    """A listener may still run; after a restart a member locks before its heartbeat."""
 
     async def story(broker):
         broker.make_topic("T")

@@ -187,9 +187,9 @@ import fcntl, os, struct, sys
 EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
 """
-"""Nothing that was not flushed outlives it, and the file system does nothing more.
+"""Unflushed data is lost, and the file system does nothing more.
 
-A flush that it falls into may report success nevertheless, whoever asks for it: that is ext4's.
+A flush during the failure may report success nevertheless, as with any program on ext4.
 """
 
 

@@ -29,7 +29,7 @@ from rocketpoll.broker.processor.sends.send_message import IDS_MAX
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 ADDED = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-"""What the broker adds to the properties of each message."""
+"""Properties that the broker adds to each message."""
 
 REFUSED = {
     "a blank name": ({"topic": " "}, 1, "blank"),
@@ -383,7 +383,7 @@ def test_broker_with_too_many_bytes_in_flight_answers_busy(tmp_path):
         answer = await client.call(send_request("busy"))
         assert answer.code == 2
         assert "system busy" in answer.remark
-        assert (await client.pull(0)).bodies == ["before"]  # reading goes on
+        assert (await client.pull(0)).bodies == ["before"]  # pulls are still served
         others.release()
         assert (await many.receive()).code == 0  # which does not keep itself out
         await broker.until(lambda: not server.is_overloaded)

@@ -382,7 +382,7 @@ def tell_with_lines(story, root, lines, **settings):
 
 @pytest.mark.deep
 def test_memory_of_clients_that_do_not_read_is_bounded(tmp_path):
-    """Their responses wait unencrypted, as slices of the log: 360 MiB are requested here."""
+    """Responses wait unencrypted, as slices of the log: 360 MiB are requested here."""
     settings = {
         **BROKER_TLS,
         "maxMessageSize": str(4 << 20),

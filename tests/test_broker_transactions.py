@@ -24,7 +24,7 @@ from rmq_spark.wire.record import decode_record
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
 BORN_MS = 1_600_000_000_000
-"""When the messages of `send_request` were born."""
+"""Born timestamp of the messages of `send_request`."""
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 HALF = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "0A0B", "TAGS": "blue", "place": "here"}
 

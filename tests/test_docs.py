@@ -63,7 +63,7 @@ _WORDS = re.compile(
     r"(answer|crash|failure|fork|kill|restart|shutdown|start|stop))\b",
     re.IGNORECASE,
 )
-"""What pages do not say: is notified or configured, anyone, missing, again, fix, after."""
+"""Words that pages avoid; better: is notified or configured, anyone, missing, again, fix, after."""
 
 
 def name_of(path: Path) -> str:
@@ -200,7 +200,7 @@ def test_name_that_is_not_in_the_file_beside_it_is_found(text, elsewhere):
 
 
 def test_paths_of_all_kinds_in_contributing_exist():
-    """This includes paths of bugs, settings, dashboards and folders, which other pages have of
+    """Paths of bugs, settings, dashboards and folders are included, which other pages have of
     stores."""
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
     paths = [
@@ -372,7 +372,7 @@ def test_everything_that_pages_import_of_ours_is_public():
 
 
 def test_python_blocks_of_the_spark_page_compile():
-    """Its blocks continue each other, so each may use earlier imports."""
+    """Blocks of the page continue each other, so each may use earlier imports."""
     blocks = python_of("docs/spark.md")
     assert len(blocks) == 8
     for block in blocks:

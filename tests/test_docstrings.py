@@ -2,9 +2,10 @@
 without the lines around them.
 
 A sentence that leans on its surroundings ("The same.", "Whether it is.") says nothing there. What
-counts here is how the docstrings of classes, functions and documented names begin; module headers
-are left out. What `rocketpoll` exports names all of its arguments as well, and its records all of
-their fields: a string behind a field is nothing that `help()` shows.
+counts here is how the docstrings of classes, functions and documented names begin, in the product
+and in its tests, and that they avoid some words; module headers are left out. What `rocketpoll`
+exports names all of its arguments as well, and its records all of their fields: `help()` does not
+show a string after a field.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ RULES = {
     ),
     'opens with a verb or a noun ("Return whether ..."), not with a question word': re.compile(
         r"(?s)(what|whatever|whether|how|where|which|when|who|whom|whose|whoever|why)\b.*",
+        re.IGNORECASE,
+    ),
+    'has plain words: "is notified", "again", "anyone", "after a restart"': re.compile(
+        r"(?s).*\b((is|are) told|hears? of|has come to|whoever|anew|lacking|so many|as ever"
+        r"|behind (an? |the |its |each |every )?"
+        r"(answer|crash|failure|fork|kill|restart|shutdown|start|stop))\b.*",
         re.IGNORECASE,
     ),
 }
@@ -261,12 +268,12 @@ def test_docstring_check_finds_an_undocumented_error_attribute():
 
 def test_docstring_check_does_not_take_a_part_of_a_word_for_an_argument():
     def seek(queue, ms):
-        """Go on in a queue at a time in msec."""
+        """Continue in a queue at a time in msec."""
 
     assert unnamed_arguments(seek, inspect.getdoc(seek)) == ["ms"]
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [*PACKAGES, "tests"])
 def test_docstrings_stand_alone(package):
     files = sorted((ROOT / package).rglob("*.py"))  # which does not follow rocketpoll/broker
     faults = [
@@ -293,6 +300,9 @@ def test_docstrings_stand_alone(package):
         "Whether the queue is gone.",
         "How many messages there are.",
         "when the last batch ended",
+        "A member is told of the new queue.",
+        "Plan the batch anew.",
+        "Count the messages behind a crash.",
     ],
 )
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ with TestClient(app) as browser:
     answer = browser.post("/orders", json=ORDER)
     print(answer.status_code, answer.text)
 """
-"""What curl does with the service, without a port."""
+"""A request to the service as by curl, without a port."""
 
 
 def blocks(title, language):

@@ -16,7 +16,7 @@ from rocketpoll.broker.process.operator_log import TextFormatter
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS_MAX = 200
 CLIENT_FORMATTER = logging.Formatter("%(message)s")
-"""How Python shows the client's warnings in programs that do not set up logging."""
+"""The format in which Python shows the client's warnings in programs that do not set up logging."""
 LEVELS = ("debug", "info", "warning", "error", "exception", "log")
 SPECIFIER = re.compile(r"%[-\d.]*([sdrfg])")
 
@@ -68,7 +68,7 @@ EXAMPLES = {
     "topic": TOPIC,
     "topic_name": TOPIC,
 }
-"""What arguments of log calls look like, by the last name in them; others are short."""
+"""Long examples for arguments of log calls, by the last name in them; others are short."""
 
 NUMBERS = {"SINKS_MAX": 10_000, "code": 310, "port": 10_909}
 """Numbers that are smaller than others."""

@@ -111,7 +111,7 @@ def test_reload_from_a_pipe_is_refused(tmp_path):
 
 
 def test_sighup_without_a_settings_file_ends_the_broker(tmp_path):
-    # Whoever runs the tests may ignore it, as nohup does, and processes inherit that.
+    # The tests may run with SIGHUP ignored, as by nohup, which processes inherit.
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         with BrokerProcess(tmp_path) as broker:

@@ -17,7 +17,7 @@ WIDE = {"viewport": {"width": 1280, "height": 900}}
 PATIENCE_MS = 120_000
 OPENED_AGAIN_MS = 60_000
 CONTRAST_MIN = 4.5
-"""What the accessibility guidelines of the W3C (WCAG 2, level AA) ask of text."""
+"""Contrast of text that the accessibility guidelines of the W3C require (WCAG 2, level AA)."""
 
 OUTSIDE = """() => {
   const scrolls = (each) => ["auto", "scroll", "hidden"].includes(getComputedStyle(each).overflowX);
@@ -160,7 +160,7 @@ QUESTIONS = {
     "set up ACLs": "tls-and-acls",
     "move a store to a real RocketMQ": "move-to-rocketmq",
 }
-"""What people type, and the page in docs/how-to that answers it."""
+"""Searches that people type, and the page in docs/how-to that answers each."""
 
 
 def looked_for(page, asked):

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PYARROW = "class Table:\n    def to_pydict(self) -> dict[str, list[object]]: ...\n"
-"""What the tests need of `pyarrow-stubs`; pyarrow itself has no types."""
+"""The part of `pyarrow-stubs` that the tests need; pyarrow itself has no types."""
 
 PROGRAM = """
 from __future__ import annotations

@@ -159,7 +159,7 @@ class PopReviveService:
         return -1 if done is None else done
 
     def _try_queue(self, queue: _ReviveQueue, now_ms: int, budget: DeliveryBudget) -> int | None:
-        """Work on one queue; if its file is unreadable, the other queues go on."""
+        """Work on one queue; if its file is unreadable, the other queues continue."""
         try:
             next_ms = self._revive_queue(queue, now_ms, budget)
         except EndUnknown:  # the store logs the cause

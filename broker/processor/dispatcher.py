@@ -65,7 +65,7 @@ _MESSAGE_BODY_CODES: Final = frozenset(
 """Requests whose bodies are messages, which have their own limits; all other bodies are JSON."""
 
 _CHECKED_AT_ONCE_BYTES_MAX: Final = 16_384
-"""Larger JSON bodies may name so many resources that they are checked in steps."""
+"""Larger JSON bodies are checked in steps, because they may name many resources."""
 
 _CLIENT_ID: Final = re.compile(rb'"client_?id"\s*:\s*"([^"\\]{1,200})"', re.IGNORECASE)
 _CLIENT_ID_WITHIN_BYTES: Final = 65_536

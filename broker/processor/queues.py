@@ -78,8 +78,8 @@ def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None
 # ---- Store times.
 
 NO_TIME: Final = 0
-"""The store time of a message that is missing, damaged or unreadable. Reports on many queues go on
-with it; a consumer that pulls the message gets the error.
+"""The store time that reports give a message that is missing, damaged or unreadable. A consumer
+that pulls the message gets the error.
 """
 
 

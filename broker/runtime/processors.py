@@ -135,7 +135,7 @@ class Processors:
             if held.is_notification:
                 return self.notification.execute_request_when_wakeup(held)
             return self.pop.execute_request_when_wakeup(held)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
+        except Exception as error:  # noqa: BLE001  # any error is reported to the client
             return self.dispatch.error_response(held.connection, held.request, error)
 
     def _wrap_errors(

@@ -138,7 +138,7 @@ class LineageListener(StreamingQueryListener):
         query.is_reported = True
         try:
             self._client.emit(self._event(query, state, failure))
-        except Exception as error:  # noqa: BLE001  # of any transport; the query goes on
+        except Exception as error:  # noqa: BLE001  # of any transport; the query continues
             _log.warning("sending the %s event of query %s failed: %s", state, query.name, error)
 
     def _event(self, query: _Query, state: str, failure: str | None) -> RunEvent:

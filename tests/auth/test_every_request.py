@@ -32,7 +32,7 @@ CODECS = SerializeType.JSON, SerializeType.ROCKETMQ
 SYSTEM_ERROR, NOT_SUPPORTED = 1, 3
 TLS = {**BROKER_TLS, "tls.server.mode": "enforcing"}
 OWN_RIGHTS = "Topic:own All", "Group:own All"
-"""What a user may do who may do nothing with what belongs to others."""
+"""The rights of a user who may do nothing with objects of others."""
 BYSTANDER = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
 """A request that every user may send."""
 

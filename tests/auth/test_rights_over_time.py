@@ -464,7 +464,7 @@ def test_question_to_a_consumer_is_passed_on_without_the_credentials_of_the_oper
         request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=fields)
         waiting = asyncio.ensure_future(operator.call(signed(request, "root")))
         while (passed_on := await member.receive()).code != request.code:
-            pass  # members of a group are told about each other first
+            pass  # members of a group are notified of each other first
         assert passed_on.ext_fields == fields
         member.send(passed_on.respond(0, body=b"{}"))
         assert (await waiting).code == 0

@@ -12,7 +12,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 pytestmark = pytest.mark.deep
 
 OTHERS = {"/metrics", "arrival", "checks", "connection_lost", "deadline", "delivery", "sweep"}
-"""What else happens on the loop: scrapers ask, messages arrive, clients go, time passes."""
+"""Other work of the loop: scrapes, arrivals, lost connections, timers."""
 REFUSALS = {
     ResponseCode.SUCCESS,
     ResponseCode.SYSTEM_ERROR,
@@ -24,7 +24,7 @@ REFUSALS = {
     ResponseCode.CONSUME_MSG_TIMEOUT,
     ResponseCode.POLLING_TIMEOUT,
 }
-"""What some are to be answered: who looks for nothing has to look at everything."""
+"""Expected codes of some answers: a request that finds nothing has to search everything."""
 
 
 @pytest.fixture(scope="module")

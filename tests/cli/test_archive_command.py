@@ -12,7 +12,7 @@ from support.programs.python_programs import bare_python
 from rmq_spark.cli.main import main
 
 CLUSTER = ("numpy", "pyarrow", "orjson", "pyspark", "py4j")
-"""What the workers of a cluster have besides."""
+"""Packages that the workers of a cluster have."""
 
 USE = """
 import sys

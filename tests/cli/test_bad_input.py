@@ -70,7 +70,7 @@ VERBS = {
 """A call of each verb that asks a cluster."""
 
 GO_ON_AND_TELL = {"cluster health", "console", "exporter", "doctor"}
-"""Those whose work it is to tell how the cluster is, each with tests of its own."""
+"""Commands that report the state of the cluster; each has tests of its own."""
 ASK_NO_CLUSTER = {
     *("broker", "demo", "archive", "completion", "store dump", "store verify", "store stat"),
     *("profile list", "profile show", "profile create", "profile use", "profile delete"),
@@ -83,17 +83,17 @@ NEED_A_TOPIC = (
     *("checkpoint --lag", "checkpoint --to-group"),
 )
 GO_ON = ("cluster info", "produce", "request", "bench produce", "recall")
-"""Those that do with one of two brokers; recall asks that of its handle."""
+"""Commands that succeed with one of two brokers; recall asks the broker of its handle."""
 
 NOT_REFUSED = ("cluster info", "sink list", "sink forget")
 """The first tells it in a table; the others ask brokers of ours alone, which refuse nobody."""
 
 NEED_USERS = ("user ", "acl ")
-"""Those that a broker without authentication refuses, before it comes to the other one."""
+"""Commands that a broker without authentication refuses."""
 
 ASK_ONLY_NAME_SERVERS = ("cluster info",)
 HELPLESS = ("produce", "request", "recall")
-"""Those that know of no topic where there is no broker, and say so."""
+"""Commands that know no topic without a broker, and say so."""
 
 
 @pytest.fixture

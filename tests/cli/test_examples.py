@@ -26,12 +26,12 @@ from rmq_spark.client.manifest import CommitManifest, ManifestId, commits_topic_
 
 EXAMPLES = [(name, line) for name, verb in EVERY.items() for line in verb.example.splitlines()]
 SERVING = {"broker": "listens on", "console": "console at", "exporter": "metrics at"}
-"""Those that serve until they are told to stop, and what they say when they do."""
+"""Commands that serve until they are stopped, and the line that they print when ready."""
 
 WITHOUT_A_CLUSTER = {"broker", "demo", "archive", "completion"}
 NEED_SPARK = {"doctor"}
 OF_USERS = ("user ", "acl ")
-"""Those that need a broker which authenticates its clients."""
+"""Commands that need a broker with authentication."""
 
 SAID = (
     r"|moved\n|dry run: nothing was (changed|sent|copied)\n"
@@ -41,7 +41,7 @@ SAID = (
     r"|rocketpoll: NAMESRV_ADDR is set and has precedence. Unset it\n"
     r"|(created the directory \S+\n)*wrote \S+, .+\n"
 )
-"""What may stand beside an answer."""
+"""Lines on stderr that may accompany a result."""
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from rocketpoll import (
 
 EVIL = "\xa0\u3000\U000e0001\x1b[2J\x1b]0;owned\x07\x9b5m\x7f\x85\u202e\u2028\x1b[5m"
 STYLES = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[hl]|\x1b\[[0-9]*[AK]|\r")
-"""What rich writes to color a table, and to draw one again."""
+"""Escapes by which rich colors and redraws a table."""
 
 VERBS = {
     "consume": ["consume T", r"consume T -f %s|%k|%g|%h|%i\n", "consume T --key {key}"],

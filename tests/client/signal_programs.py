@@ -1,10 +1,10 @@
-"""Programs that are sent signals, each run as a process of its own by `test_signals`.
+"""Programs that get signals, each run as a process by `test_signals`.
 
-python signal_programs.py PROGRAM ADDRESS HANDLER     says "ready" when it has
-                                                      come to what it is to be hit in
+    python signal_programs.py PROGRAM ADDRESS HANDLER
 
-With HANDLER "shuts-down" a signal handler shuts all down, as services do, and ends the program;
-with "raises" Ctrl-C is what Python makes of it, and a with statement shuts down.
+A program prints "ready" when it has reached the code to interrupt. With HANDLER "shuts-down" a
+signal handler shuts down all clients, as services do, and ends the program;
+with "raises" Ctrl-C raises KeyboardInterrupt, and a with statement shuts down.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One story: a parent with clients in drawn states forks at drawn moments, and goes on.
+"""One story: a parent with clients in random states forks at random moments, and continues.
 
 python -m forks.story SEED BROKER DIRECTORY
 
@@ -49,7 +49,7 @@ class Story:
         self.seed = seed
         self.broker = broker
         self.directory = Path(directory)
-        self.tale = self.directory.name.replace("-", "_")  # another one each time it is told
+        self.tale = self.directory.name.replace("-", "_")  # a new name for each run
         self.topic = f"{self.tale}-{seed}"
         self.notes = Notes(self.directory / "notes")
         self.path = path

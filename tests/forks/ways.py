@@ -1,13 +1,13 @@
-"""Ways to fork, and what a child has to be right behind it.
+"""Ways to fork, and the state of a child right after the fork.
 
 main              the thread that has made everything
-thread            another one, which is then the only one of the child
+thread            another thread, which is then the only one of the child
 listener          a listener of a push consumer
 callback          the callback of a future
-rebalance         a listener of changed queues, in the midst of a rebalance
-signal            a signal's handler, in the midst of a call; the child ends within the handler
-signal, goes on   the same; in the child the call goes on
-fork              `multiprocessing` with its methods ...
+rebalance         a listener of changed queues, during a rebalance
+signal            a signal handler, during a call; the child ends within the handler
+signal, goes on   the same; in the child the call continues
+fork              `multiprocessing` with its start methods ...
 spawn
 forkserver
 """

@@ -39,8 +39,9 @@ RETURNS_SECONDS_MAX = 90
 SHARE_SECONDS_MAX = 30
 TIMED = 200
 TIMES_MAX = 1.2
-"""How much longer a message may take to a listener beside a broker that has vanished: the median,
-with `SLACK_SECONDS` for what else the machine does. The benchmark `beside` measures it well."""
+"""Factor by which messages of the living broker may take longer while another host has vanished:
+the median, with `SLACK_SECONDS` for other work of the machine. The benchmark `beside` measures it
+well."""
 
 SLACK_SECONDS = 0.01
 LATE_SECONDS_MAX = 2
@@ -252,7 +253,7 @@ def test_broker_restart_loses_no_message_of_any_group(clients, topic, both, how)
 
 
 def test_broker_pause_loses_no_message_of_any_group(clients, topic, both):
-    """Its host accepts connections and bytes meanwhile, and no connection is closed."""
+    """The host of the paused broker accepts connections and bytes, and closes no connection."""
     errors = tell_of_one_that_goes(
         clients,
         topic,

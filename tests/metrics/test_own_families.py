@@ -118,7 +118,9 @@ def test_staged_batches_are_counted_from_staging_to_the_end(tmp_path):
             await ask(RequestCode.STAGE_CHUNK, chunk, body)
 
         async def found(*names):
-            broker.controller._metrics._exposition._cached_until = 0.0  # each is asked for anew
+            broker.controller._metrics._exposition._cached_until = (
+                0.0  # each scrape is computed again
+            )
             samples = await scrape(broker.controller.metrics_port)
             return [samples(f"rocketpoll_{name}") for name in names]
 

@@ -59,7 +59,7 @@ class Audit:
         self._ledger.audited(topic, queue_id, must, found, low, told.max_offset)
         self._ends[topic, queue_id] = told.max_offset
         gap = next((offset for offset in range(low, told.max_offset) if offset not in found), None)
-        if gap is not None:  # whoever begins there is told of the same queue
+        if gap is not None:  # a pull from there reports the same queue
             await self._pull(Asked(topic, queue_id, gap), {})
 
     async def _pull(self, asked, must):

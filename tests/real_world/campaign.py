@@ -34,7 +34,7 @@ WORK = {
     },
     **names.ACTS,
 }
-"""What clients do. A part of it can be left out, to find what else is wrong."""
+"""The clients' acts. Some can be left out, to search for other bugs."""
 
 ALL_LOST, NOTHING_LOST = (0.0, 0.0), (1.0, 1.0)
 _ODDS = (

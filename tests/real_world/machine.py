@@ -28,7 +28,7 @@ from system_calls.replay import Replay
 from world.tasks import Promise
 
 STORE = "var/rocketpoll"
-"""Where the store lies on the disk. Neither directory is there in the beginning."""
+"""Path of the store on the disk. Neither directory exists at the start."""
 
 _READY = re.compile(rb"rocketpoll \S+ listens on \S+:(\d+)\n")
 _PATIENCE_SECONDS = 60

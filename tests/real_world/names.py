@@ -1,6 +1,6 @@
 """Topics and groups that operators make and delete: what was answered stays so, whatever happens.
 
-None of them is ever sent to, so no send makes one anew.
+No message is ever sent to them, so no send creates one again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TABLES = {
 
 
 class Names:
-    """Whether each topic and group exists; None while nobody knows."""
+    """Knows which topics and groups exist; None while nobody knows."""
 
     def __init__(self, complain):
         self._complain = complain

@@ -10,7 +10,7 @@ from world import ledger
 from world.offsets import Offsets
 
 SHARED = ("acts/*", "batches", "ledger", "offsets", "player", "returns")
-"""What the real world takes from the simulated one."""
+"""Modules of the simulated world that the real one uses."""
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ It takes the place of `world.watch`, and answers the same questions.
 from __future__ import annotations
 
 SLACK_SECONDS = 3.0
-"""What a broker does every few hundred milliseconds is done after that."""
+"""Periodic work of a broker, every few hundred milliseconds, is done after this time."""
 
 _GO_SECONDS = 30.0
 _LOOK_SECONDS = 0.01
@@ -17,10 +17,9 @@ class Watch:
 
     slack_seconds = SLACK_SECONDS
     may_refuse_a_save = False
-    """Whether what a broker knows may stay unsaved as it stops: no call fails then."""
+    """True if a stop may leave tables unsaved: no call fails then."""
     can_wipe = False
-    """Whether the disk lets everything be written over at once that a full one has taken: other
-    calls fail, too."""
+    """True if a full disk lets used pages be overwritten: other calls fail, too."""
 
     def __init__(self, time, complain, log_min_offset, is_alive, *, may_expire):
         """Store the sources of facts. ``may_expire``: the disk may be so full that the oldest

@@ -92,7 +92,7 @@ class Transport:
 
 
 class Table:
-    """Records what the server is told."""
+    """Records the calls to the server."""
 
     def __init__(self, is_full=False):
         self.told = []
@@ -619,7 +619,7 @@ async def test_request_waiting_for_a_future_takes_no_turn():
     end.receive(*requests(2))
     assert end.connection.is_waiting_for_broker
     assert not end.transport.reads
-    end.connection.resume_writing()  # nothing else has it go on
+    end.connection.resume_writing()  # nothing else resumes it
     end.connection.unthrottle()
     for _ in range(5):
         await asyncio.sleep(0)

@@ -155,7 +155,7 @@ async def test_work_that_waits_for_something_takes_no_turn_until_that_is_done(tu
     for _ in range(5):
         await asyncio.sleep(0)
     assert (diary, len(turn._queue)) == (["asks"], 0)
-    awaited.set_exception(OSError())  # whoever waited finds that out
+    awaited.set_exception(OSError())  # the waiting steps get the error
     await gaps_until(lambda: len(diary) == 2)
 
 

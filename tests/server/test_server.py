@@ -322,7 +322,7 @@ def test_partial_requests_are_bounded_by_in_flight_bytes(caplog):
             client.send(frame[:-1])
         await asyncio.sleep(0.3)
         assert server.in_flight_bytes < 12 << 20  # of 20; each has one read of 256 KiB free
-        for client in many:  # those that were held back go on as soon as others have finished
+        for client in many:  # deferred ones continue as soon as others have finished
             client.send(frame[-1:])
         for client in many:
             assert len((await client.receive()).body) == 1 << 20
@@ -529,7 +529,7 @@ def test_system_keeps_little_for_clients_that_do_not_read():
             for opaque in range(4):
                 client.send(RemotingCommand(HUGE, opaque=opaque).encode())
         await until(lambda: sum(each.is_congested for each in server._connections) == 4)
-        await asyncio.sleep(0.2)  # the system goes on taking as much as it may
+        await asyncio.sleep(0.2)  # the kernel keeps accepting as much as it may
         kept = [kernel_buffered_bytes(each.descriptor()) for each in server._connections]
         assert max(kept) < 2 * UNSENT_BYTES_MAX
         assert min(kept) > 0

@@ -110,7 +110,7 @@ NEEDED = {
     "initAuthenticationUser": {"authenticationEnabled": "true"},
     "plainAclFile": {"aclEnable": "true"},
 }
-"""What a setting does not go without."""
+"""Settings that a setting requires."""
 
 
 def others_of(name):

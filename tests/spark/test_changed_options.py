@@ -39,7 +39,7 @@ OF_BOTH = ("topic", "bodyFormat", "bodyColumn", *OF_BODIES)
 """Options that mean something else to a write; all others that both have lead to the brokers."""
 
 TLS = {name for name in STREAMS if name.startswith("tls")}
-"""Whether brokers speak TLS is not for a query to choose; `test_source_over_tls` goes over it."""
+"""Options of TLS, which depend on the brokers; `test_source_over_tls` tests them."""
 
 QUEUES = 2
 
@@ -60,7 +60,7 @@ class Change(NamedTuple):
     before: dict = PLACES
     schema: StructType = SCHEMA
     leaves_out: str | None = None
-    """The messages that the options behind the restart leave out, by their bodies."""
+    """Bodies of the messages that the options after the restart exclude."""
 
 
 def _more(**after):

@@ -192,7 +192,7 @@ def test_copied_checkpoint_is_detected_whatever_the_job_groups(
 def test_batch_committed_by_an_earlier_release_counts_once(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies, caplog
 ):
-    """Its run is the job group, that of the query or the program's own."""
+    """The run of such a batch is the job group, that of the query or the program's own."""
     write_of = names_of_writes(monkeypatch, rocketpoll_broker, rocketpoll_topic, None)
     for run in ("5d1e6e6c-0000-4000-8000-000000000000", "etl"):
         sink = write_of(f"of {run}".replace(" ", "-"))
@@ -319,7 +319,7 @@ def test_unreadable_manifest_does_not_hide_other_manifests(sink, anew, commits, 
 def test_foreach_batch_write_of_a_restarted_query_is_refused(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
 ):
-    """It has no checkpoint location, and is identified by the name of the write. No row is sent."""
+    """The write has no checkpoint location: its name identifies it. No row is sent."""
     sink, anew = (
         CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query, writeName="paid-0")
         for query in ("query", "anew")

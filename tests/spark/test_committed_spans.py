@@ -118,7 +118,7 @@ def test_rows_different_from_the_committed_ones_are_data_loss(
 
 
 def test_only_committed_bodies_are_decoded(rocketpoll_broker, rocketpoll_topic, span, caplog):
-    """These bodies are not JSON: that is an error for committed rows, and for no others."""
+    """Bodies that are not JSON are an error in committed rows, and in no others."""
     schema = pa.schema([("queueOffset", pa.int64()), ("id", pa.int64())])
     more = {"bodyFormat": "json", "bodySchema": "id BIGINT", "failOnDataLoss": "false"}
     options = options_for(rocketpoll_broker, rocketpoll_topic, **more)
@@ -165,7 +165,7 @@ def stored(tmp_path):
 
 
 LENGTH, CRC = 0, 84 - 8
-"""Where fields stand in a record, in bytes before the length of its body."""
+"""Positions in a record, in bytes before the length of its body."""
 
 
 def damaged_options(broker, **more):

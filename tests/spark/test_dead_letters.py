@@ -1,4 +1,4 @@
-"""onBadRecord=dead_letter: unreadable messages are in another topic before their batch goes on."""
+"""onBadRecord=dead_letter: unreadable messages are in another topic before the batch commits."""
 
 import re
 

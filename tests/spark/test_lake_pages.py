@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.deep, pytest.mark.timeout(3_600)]
 SPARK = "4.1"
 PATIENCE_SECONDS = 900
 HOME = ROOT / "build" / "lake-home"
-"""Where Spark keeps what it has from Maven; the user's own may lack a part of it."""
+"""Home directory of Spark's Maven downloads; the user's own may be incomplete."""
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -45,7 +45,7 @@ def spark_python():
 def test_page_program_writes_each_message_once_through_kills(
     page, change, spark_python, tmp_path, monkeypatch
 ):
-    """It is killed before the table's commit, at a change of its files, and before Spark's own
+    """Kills come before the table's commit, at a change of its files, and before Spark's own
     commit."""
     text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text(encoding="utf-8")
     [program] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -295,7 +295,7 @@ _TO_DO = re.compile(
     r"choose|declare|combine|filter|read|the (options|columns) are|required|CREATE)\b",
     re.IGNORECASE,
 )
-"""What tells the user what to write instead, or to leave out."""
+"""Words that tell the user what to write instead, or to leave out."""
 
 NEEDED = {"namesrvAddr": "mq:9876", "topic": "T"}
 

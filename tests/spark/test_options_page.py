@@ -93,7 +93,7 @@ def test_options_page_defaults_equal_the_code():
     assert {name: stated[name] for name in in_code} == {
         name: shown(value) for name, value in in_code.items()
     }
-    # All others have none, or one that is told in words.
+    # All others have none, or one that is described in words.
     in_words = {
         "namesrvAddr",
         "accessKey",

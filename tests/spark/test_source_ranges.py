@@ -10,7 +10,7 @@ from support.clients.conformance_clients import numbers
 
 BODIES = numbers(10)
 EVEN, ODD = BODIES[::2], BODIES[1::2]
-"""What is in queue 0, and in queue 1."""
+"""Bodies in queue 0, and in queue 1."""
 
 IS_ASKED_AT_EACH_ACTION = pyspark.__version__.startswith("4.0.")
 """Later releases of Spark ask a source once for a data frame what to read."""

@@ -126,7 +126,8 @@ def test_task_of_a_committed_batch_sends_nothing(sink, seen, chunks):
 
 
 def test_attempt_that_learns_late_of_its_committed_batch_stops_staging(monkeypatch, sink, seen):
-    """It checked before another driver committed, which has not stored its manifest yet."""
+    """The attempt checked before another driver committed, which has not stored its
+    manifest yet."""
     monkeypatch.setattr(staged_commit, "commit", lambda *_, **__: None)
     sent = sink.send(0, sink.rows(2))
     look = StagingApi.last_batch

@@ -25,7 +25,7 @@ SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
 ROWS = 70
 SEEDS = count("ROCKETPOLL_WRONG_ANSWERS", 6, wide=60)
 END = 11
-"""Where a filtered range ends, within what one answer has."""
+"""End of a filtered range, within one response."""
 DETECTABLE = (
     "another topic",
     "another queue",

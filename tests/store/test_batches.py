@@ -1153,7 +1153,7 @@ def test_unresolved_batch_is_rolled_back_by_a_restart(tmp_path, end):
 
 
 def test_failed_flush_of_a_commit_note_needs_a_restart(tmp_path, caplog):
-    """What the note says is true: nothing is retried, and the failure does not end."""
+    """No retry is made, and the failure does not end: what the note says is true."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     sink = Sink(store)

@@ -41,7 +41,7 @@ def put(store, *texts, topic="T", queue_id=0):
 
 
 def test_power_loss_during_a_store_checkpoint_loses_nothing_it_states(tmp_path, dice):
-    """What the checkpoint states must be true before it is written."""
+    """Everything that the checkpoint states must be true before it is written."""
     root = tmp_path / "told"
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
@@ -135,8 +135,7 @@ class Story:
         self.kept = {}
         """Of each queue: text, place in the log, when it was acknowledged."""
         self.deleted = {}
-        """Of each topic that was deleted: place in the log from which on it begins anew, begin,
-        end."""
+        """For each deleted topic: the log position at which a new one begins, begin, end."""
 
     def open(self, root, disk=None):
         return open_store(root, disk, **self._settings)

@@ -118,7 +118,8 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("steps", range(1, 9))
 def test_messages_of_others_do_not_decide_a_commit_under_way_at_recovery(tmp_path, steps):
-    """They are between the start of the commit and its first row, and in their queues."""
+    """Messages of others are between the start of the commit and its first row, and in their
+    queues."""
     store = open_store(tmp_path, **SYNC)
     sink, others = Sink(store), []
     attempt = sink.stage(0, [(*queue, texts_of(0)) for queue in QUEUES])
@@ -242,7 +243,7 @@ def test_missing_journal_of_a_batch_without_rows_is_not_noticed(tmp_path):
 
 
 def test_batch_table_of_an_earlier_release_is_accepted(tmp_path):
-    """It does not say which commit was the newest; the next commit adds that."""
+    """Such a table does not say which commit was the newest; the next commit adds that."""
     whole = committed(tmp_path, "stopped", 2, **SYNC)
     manifest, table = (tmp_path / "config" / name for name in ("manifest.json", BOTH[0][7:]))
     journal = tmp_path / BOTH[1]

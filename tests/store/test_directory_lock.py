@@ -193,7 +193,7 @@ def test_abort_file_is_removed_by_a_clean_stop(tmp_path):
 
 
 def test_rocketmq_4_is_recognized_by_the_content_of_the_lock_file(tmp_path):
-    """It does not change our abort file."""
+    """RocketMQ 4 does not change our abort file."""
     with locked(tmp_path):
         AbortFile(LocalDisk(), tmp_path).create()
     (tmp_path / "lock").write_bytes(b"lock")
@@ -208,7 +208,7 @@ def test_rocketmq_4_is_recognized_by_the_content_of_the_lock_file(tmp_path):
 
 
 def test_messages_of_rocketmq_4_after_our_crash_are_kept(tmp_path):
-    """Its records have no checksum, and the checkpoint is still ours."""
+    """RocketMQ's records have no checksum, and the checkpoint is still ours."""
     store = open_store(tmp_path)
     store.put_message(message("ours"))
     store.save_checkpoint()

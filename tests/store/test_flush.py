@@ -115,7 +115,9 @@ def test_flush_failure_is_reported_to_owner_before_waiting_futures(service, log,
     log.gate.release()
     with pytest.raises(StoreFailed, match="no disk"):
         future.result(SECONDS_MAX)
-    assert known == failures == [log.error]  # nothing is taken any more when the first hears of it
+    assert (
+        known == failures == [log.error]
+    )  # nothing is accepted any more when the first waiter gets it
 
 
 @pytest.mark.parametrize("place", ["flush", "behind it"])

@@ -69,7 +69,7 @@ class Story:
             components_of(self._store).log.flush()
         elif call.kind in {"flush", "write_whole"}:
             self._put()
-            if not is_log:  # else whoever would have to flush for it is busy with this
+            if not is_log:  # otherwise the only thread would wait for itself
                 self._wait()
 
     def _put(self):

@@ -258,7 +258,7 @@ def test_torn_index_file_is_deleted_and_its_messages_are_indexed_again(tmp_path)
     service.flush()
     newest = tmp_path / names(tmp_path)[-1]
     content = bytearray(newest.read_bytes())
-    content[40:44] = (1 << 20).to_bytes(4, "big")  # no file has room for so many entries
+    content[40:44] = (1 << 20).to_bytes(4, "big")  # more entries than a file has room for
     newest.write_bytes(content)
     again = load(tmp_path)
     assert len(names(tmp_path)) == 1
@@ -303,7 +303,7 @@ def test_delete_all_empties_the_index(tmp_path):
 
 
 def test_full_disk_loses_no_index_key_once_there_is_room(tmp_path):
-    """This may happen between two keys of one message; each try adds as many as fit."""
+    """The disk may fill up between two keys of one message; each try adds as many as fit."""
     messages = [message(100 * n, "a b c", "U") for n in range(30)]
     for kinds in ({"create"}, {"write"}):
         directory = tmp_path / min(kinds)

@@ -227,8 +227,7 @@ def test_dump_reads_a_crashed_store(root, capsys):
 
 @pytest.mark.parametrize("sign", [b"", b"12345"])
 def test_records_of_a_rocketmq_broker_that_was_killed_are_records_to_both(root, capsys, sign):
-    """Its records have no checksums, although the remaining checkpoint is ours and says that all
-    do."""
+    """RocketMQ's records have no checksums, although the remaining checkpoint says that all do."""
     end = StoreInspection(root).recovered.end_offset
     theirs = encode_record(dataclasses.replace(message("theirs", topic="V"), physical_offset=end))
     damage(root, end, theirs)

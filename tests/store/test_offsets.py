@@ -13,7 +13,7 @@ from support.programs.python_programs import ROOT
 from rocketpoll.broker.store.results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
 
 OLDEST = "3.10" if sys.version_info < (3, 12) else "3.12"
-"""What `make types` takes the sources for, and mypy remembers them as."""
+"""Oldest Python for which `make types` checks the sources, and mypy caches the result."""
 
 PROGRAM = """\
 from rocketpoll.broker.store.log.commit_log import CommitLog

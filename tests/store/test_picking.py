@@ -22,7 +22,7 @@ from rocketpoll.broker.store.read.entry_selection import (
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 LOG_MIN_OFFSET = 10
-"""Those before it are of messages that the log no longer has."""
+"""Entries before this offset belong to deleted messages."""
 
 entries = st.lists(
     st.tuples(

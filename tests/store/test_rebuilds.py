@@ -159,7 +159,7 @@ def start_and_be_killed(root, number, **others):
 
 
 def watched(root, end_at=None, **others):
-    """Run a start that is told to end at some point; return its reports about queues."""
+    """Run a start that is interrupted at some point; return its reports about queues."""
     reports = []
 
     def watch(doing, done, total):

@@ -242,8 +242,8 @@ def test_recovery_after_a_crash_just_after_a_file_roll(tmp_path, count):
 def test_recovered_hole_stays_a_hole_at_every_later_start(
     tmp_path, caplog, at, check_whole_log_bytes
 ):
-    """This holds even if queues are rebuilt from a log so large that a start does not scan all of
-    it. The hole looks like a record: only its checksum shows the flipped bit."""
+    """Queues may be rebuilt from a log so large that a start does not scan all of it. The hole
+    looks like a record: only its checksum shows the flipped bit."""
     settings = {"check_whole_log_bytes": check_whole_log_bytes}
     texts = [f"body {n}" for n in range(8)]
     places = fill(tmp_path, texts)
@@ -324,7 +324,7 @@ def test_unreadable_page_without_messages_stops_no_start(tmp_path, after):
     if after == "a kill":
         crashed(tmp_path)
     disk = FaultyDisk()
-    for _, end in places:  # the next whole page behind each message
+    for _, end in places:  # the next whole page after each message
         disk.unreadable.append(Refusal(LOG, end + 8192 - end % 4096))
     for n in range(2):
         store = open_store(tmp_path, disk, **PADDED)

@@ -25,7 +25,7 @@ def test_r11_the_checkpoint_never_runs_ahead_of_the_queues(tmp_path):
 
 @pytest.mark.parametrize("sign", [b"", b"12345"])
 def test_records_of_a_rocketmq_broker_that_was_killed_are_kept(tmp_path, sign):
-    """Their records have no checksums, and must not count as a torn tail."""
+    """Records without checksums must not count as a torn tail."""
     store = open_store(tmp_path)
     store.put_message(message("ours"))
     end = store.state().written_offset
@@ -48,7 +48,8 @@ def test_records_of_a_rocketmq_broker_that_was_killed_are_kept(tmp_path, sign):
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_store_with_checksums_as_properties_is_opened_whole(tmp_path, killed):
-    """Its checkpoint has another mark for "all records have checksums", which are not ours."""
+    """RocketMQ's checkpoint has another mark for "all records have checksums",
+    which are not ours."""
     open_store(tmp_path).shutdown()
     log, sent = b"", []
     for number in range(5):
@@ -79,7 +80,8 @@ def test_store_with_checksums_as_properties_is_opened_whole(tmp_path, killed):
 
 
 def test_interrupted_start_over_a_killed_rocketmq_store_loses_no_record(tmp_path, monkeypatch):
-    """Our abort file must not remain beside a checkpoint that does not cover their records."""
+    """An abort file of ours must not remain beside a checkpoint that does not cover
+    their records."""
     open_store(tmp_path).shutdown()
     theirs = dataclasses.replace(message("theirs"), store_timestamp=1_700_000_000_001)
     (tmp_path / "commitlog" / ("0" * 20)).write_bytes(encode_record(theirs).ljust(4096, b"\0"))

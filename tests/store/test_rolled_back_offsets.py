@@ -1,4 +1,4 @@
-"""Queue offsets of rolled-back rows are told apart from those of lost messages."""
+"""Queue offsets of rolled-back rows are distinguished from those of lost messages."""
 
 import json
 import os

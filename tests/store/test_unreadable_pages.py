@@ -14,7 +14,7 @@ from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 COUNT = 200
 UP_TO_TOPIC_BYTES = 88 + 100 + 2
-"""What a search reads of a record whose body has 100 bytes: its head, and the topic behind that."""
+"""Bytes that a search reads of a record with a body of 100 bytes: its head and the topic."""
 BAD = 16_384
 FILES = {
     "mapped_file_size_commit_log": 1 << 20,

@@ -1,13 +1,10 @@
-"""Records what a process does to the files of a disk, a directory; and does it wrong,
-where rules say so.
+"""Records the operations of a process on files of a directory, its disk; rules make some fail.
 
     os.pwrite ──> Recorder ──> the real os.pwrite ──> the recording ──> back to the caller
 
-It takes the place of the functions of `os` that change files. One call at a time is carried out and
-recorded, but for flushes, of which begin and end are recorded, and beside which others go on. What
-would change a file in another way is recorded as unseen, which spoils the recording.
-
-It knows no broker, and no model of what a power loss leaves.
+The recorder replaces the functions of `os` that change files. One call at a time is executed and
+recorded. Flushes run beside other calls: their begin and their end are recorded. A change in
+another way is recorded as unseen, which spoils the recording.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from functools import wraps
 from typing import NamedTuple
 
 _BY_DESCRIPTOR = ("writev", "pwritev", "sendfile", "copy_file_range", "splice", "dup", "dup2")
-"""What else could change a file that is open; a broker does not use them on its files."""
+"""Other functions that could change an open file; a broker does not use them on its files."""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CHANGES_OF_NAMES = frozenset(

@@ -1,11 +1,9 @@
-"""A recording: the calls of one process, in a file, each there as a whole before
-its caller goes on.
+"""A recording: the calls of one process in a file, each complete before its caller continues.
 
     u32 size, marshalled tuple      (kind, *arguments), as `replay` takes them
 
-Whoever writes it holds a lock on the file from before a call until it is recorded. So `held` keeps
-a process from being killed in between, and what is recorded is what was done. Both ends are the
-same Python.
+The process locks the file from before a call until it is recorded. So a kill under `held` never
+comes in between, and exactly the executed calls are recorded. Both processes use the same Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is to go wrong with the calls of a recorded process: rules, and which calls they hit."""
+"""Faults of the calls of a recorded process: rules, and which calls they hit."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from fnmatch import fnmatchcase
 
 @dataclass(frozen=True)
 class Rule:
-    """Something that goes wrong with calls of a kind, on paths like this.
+    """A fault of calls of a kind, on matching paths.
 
-    what        die, before it is carried out; die behind; fail, with an ``error``;
-                of writes:  short (a part is written, and its size given); lie (and the whole size
-                            given);
-                of flushes: slow, by up to twice so many ``seconds``; forget (it has no effect);
-                            late (it is put off behind the next one of ``until``, and death comes
-                            between);
+    what        die (before the call); die behind (after it); fail, with an ``error``;
+                of writes:  short (writes a part, returns its size); lie (writes a part, returns
+                            the whole size);
+                of flushes: slow, by up to twice ``seconds``; forget (it has no effect); late (it
+                            is delayed past the next call of ``until``, and the process dies
+                            between them);
                 of looks:   full, by this ``share`` of the disk
-    kind        open, truncate, write, flush, rename, delete, make_directory; look, at how full it
-                is
-    path        below the disk, as the shell would match it; a directory's ends with a slash
-    number      only the so-manieth of these calls; 0: each of them
+    kind        open, truncate, write, flush, rename, delete, make_directory; look: reads the
+                usage of the disk
+    path        a pattern as in a shell, relative to the disk; a directory ends with a slash
+    number      the number of the only matching call that fails; 0: each of them
     """
 
     what: str

@@ -115,7 +115,7 @@ OF_JAVA = {
         [RECALLED],
     ),
 }
-"""What TraceDataEncoder of 5.5.0 writes; that of 4.9.7 writes the same, without Recall."""
+"""Traces written by TraceDataEncoder of 5.5.0; 4.9.7 writes the same, without Recall."""
 
 
 @pytest.mark.parametrize(("text", "traces"), OF_JAVA.values(), ids=OF_JAVA)

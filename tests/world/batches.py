@@ -41,7 +41,7 @@ class Batches:
     def __init__(self, ledger):
         self._ledger = ledger
         self._sinks = {}
-        self.gaps_max = Counter()  # queue -> so many offsets commits that failed may have left
+        self.gaps_max = Counter()  # queue -> the most offsets that failed commits may have left
 
     def sinks(self):
         return list(self._sinks)

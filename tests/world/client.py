@@ -80,7 +80,7 @@ class Connection(End):
         """Break it, because it is of no more use."""
         self._is_given_up = (
             self._out is None
-        )  # nobody has answered yet: whoever does finds it broken
+        )  # no answer was sent yet: the broker will find the connection broken
         if not self._is_given_up:
             self.reset()
         self._gone()

@@ -17,7 +17,7 @@ from world.apart import OF_WORLDS, PIPE, Apart, report
 
 _SECONDS = 390
 _OF_THE_DEAD = {"Event loop is closed", "generator already executing"}
-"""What a generator meets that is closed when its loop or its thread has been killed."""
+"""Errors of a generator that is closed when its loop or its thread has been killed."""
 _APART = pytest.StashKey[dict]()
 """In a session: the process of each file that has been begun."""
 _WORST = pytest.StashKey[pytest.TestReport]()

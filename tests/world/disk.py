@@ -53,7 +53,7 @@ class Verdict(NamedTuple):
     seconds_before: float = 0.0
     seconds_after: float = 0.0
     error: int | None = None
-    let_through: int = 0  # so many bytes of a write that fails
+    let_through: int = 0  # bytes of a failed write that are written
     death: str | None = None  # "kill" or "power": the process ends here
     is_done: bool = False  # whether it was carried out before that
 

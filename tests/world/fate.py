@@ -2,12 +2,12 @@
 
 Troubles of a disk, each for a while:
 
-    slow      flushes take so many seconds more
+    slow      flushes take a number of seconds more
     lack      an errno (ENOSPC, EMFILE, ...) for operations of some kinds; of writes, some bytes get
               through, and with ENOSPC all that need no new pages; with ``below``, only on the disk
               with that directory
-    broken    one operation of a kind fails with EIO, the so many-th since the trouble began; only a
-              failed flush is the end, until the next start
+    broken    the n-th operation of a kind since the trouble began fails with EIO; only after a
+              failed flush the store needs a restart
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Fate:
             if operation.kind == trouble.arguments["operation"]:
                 count = self._since_broken[trouble] = self._since_broken.get(trouble, 0) + 1
                 if count == trouble.arguments["number"]:
-                    if operation.kind in FLUSHES:  # all else is done anew, or has changed nothing
+                    if (
+                        operation.kind in FLUSHES
+                    ):  # everything else is repeated, or has changed nothing
                         watch.disk_failed()
                     return errno.EIO, trouble.arguments["through"]
         return None, 0

@@ -29,7 +29,7 @@ _OWN_TOPICS = ("%RETRY%", "%DLQ%")
 
 
 class Queue:
-    """What is known of one queue of a topic, since the topic was made."""
+    """A queue of a topic as clients know it, since the topic was created."""
 
     def __init__(self, gaps_from):
         self.at = {}  # queue offset -> message, as it was acknowledged or seen
@@ -128,7 +128,7 @@ class Ledger:
         is_certain = not self._is_sync or waits
         is_certain |= sent.batch is not None
         if sent.state == "unknown" and not is_certain:
-            return  # heard of behind a crash, which may have taken it
+            return  # reported after a crash, which may have lost it
         sent.state = "stored"
         sent.is_certain = is_certain
         sent.stored_at = self._world.kernel.now

@@ -153,7 +153,7 @@ class End:
     """One end of a connection, like a socket; its owner overrides the callbacks."""
 
     accepts = True
-    """Whether it accepts arrived data."""
+    """True while it accepts arrived data."""
 
     def __init__(self):
         self.is_over = False
@@ -216,7 +216,7 @@ class End:
         """Delay everything sent both ways from now on until that time or later."""
         self._out.held_up_until = self._in.held_up_until = until
 
-    # ---- what it is told
+    # ---- callbacks
 
     def received(self, data):
         """Called when bytes have arrived."""

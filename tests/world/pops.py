@@ -22,7 +22,7 @@ from rmq_spark.wire.pop import NORMAL
 
 @dataclass(eq=False)
 class Popped:
-    """What is known of one message in one group; times in ms are those of the broker's clock."""
+    """A message as a group knows it; times in ms are those of the broker's clock."""
 
     first_asked_at: float
     popped: object = None  # its last delivery, with the receipt

@@ -36,10 +36,10 @@ class Client:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a life of the broker ends: stop, kill or power.
+    """The end of a life of the broker: stop, kill or power.
 
-    After so many seconds; or, if ``operation`` is given, at that change of the disk since the life
-    began: before it or, if ``is_done``, behind it.
+    It comes after ``seconds``; or, if ``operation`` is given, at that change of the disk in this
+    life: before it or, if ``is_done``, after it.
     """
 
     kind: str

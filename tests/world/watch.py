@@ -27,7 +27,7 @@ _OF_EXPIRED = (
     "has not acknowledged it.",
     "is older than fileReservedTime",
 )
-"""What a broker logs of expired messages: popped ones, and those of open transactions."""
+"""Log lines about expired messages: popped ones, and those of open transactions."""
 _ENDING = ("stopping", "shut down")
 _KEPT_SECONDS = 72 * 3_600
 _ASYNC_FLUSH_SECONDS = 1.0

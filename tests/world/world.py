@@ -292,7 +292,7 @@ class World(Stage):
             low, high = (told.min_offset, told.max_offset) if told else (0, 0)
             ledger.audited(topic, queue_id, must, found, low, high)
             gap = next((offset for offset in range(low, high) if offset not in found), None)
-            if gap is not None:  # whoever begins there is told of the same queue
+            if gap is not None:  # a pull from there reports the same queue
                 await pull_once(auditor, Asked(topic, queue_id, gap), group="auditor")
         for key in self.offsets.known():
             await query_offset(auditor, key)

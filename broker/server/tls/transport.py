@@ -279,7 +279,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         finally:
             has_written = self._flush_outgoing()
         if has_written and not is_new and self._tls.version() == "TLSv1.2":
-            return "it wants to negotiate again"  # OpenSSL has refused, but the client may go on
+            return "it wants to negotiate again"  # OpenSSL has refused, but the client may continue
         if len(pieces) == count:
             self._silent_bytes += size
             if self._silent_bytes > _SILENT_BYTES_MAX:

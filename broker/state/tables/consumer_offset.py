@@ -180,7 +180,7 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         return self._wrapper(table)
 
     def _entries(self) -> Iterator[tuple[str, Mapping[int, int]]]:
-        # Each level is copied before it is walked: commits go on meanwhile, also while another
+        # Each level is copied before it is walked: commits continue meanwhile, also while another
         # thread saves.
         for group, topics in tuple(self._groups.items()):
             for topic, queues in tuple(topics.items()):

@@ -257,7 +257,7 @@ class FilePool:
 
     @property
     def has_many_unflushed(self) -> bool:
-        """True if so many open files wait for a flush that others will soon have no room."""
+        """True if open files that wait for a flush leave little room for other files."""
         return sum(len(group.unflushed) for group in self.groups) > self._open_files_max // 2
 
     def open_with_room(self, open_one: Callable[[], LocalFile]) -> LocalFile:

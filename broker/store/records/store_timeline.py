@@ -1,7 +1,7 @@
 """StoreTimeline: the log offsets where store timestamps go back, because the clock was corrected.
 
     log       t=10 11 12  | 3652 days later: one message |  13 14 15 ...
-                          ^ the clock was ahead          ^ a step: times go on at 13
+                          ^ the clock was ahead          ^ a step: times continue at 13
 
 Store timestamps do not go back between two steps, so a search by time searches each of these parts
 on its own. A message stored while the clock was ahead keeps its wrong time, and `best_cut` skips

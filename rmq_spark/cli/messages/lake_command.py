@@ -161,7 +161,7 @@ class _TopicCopy:
     table: TopicTable
     starts: Mapping[MessageQueue, int]
     ends: Mapping[MessageQueue, int] | None
-    """The offset of each queue before which to stop; None to go on for ever."""
+    """The offset of each queue before which to stop; None to continue forever."""
     has_start: bool
     on_bad_record: str
     skips_lost: bool

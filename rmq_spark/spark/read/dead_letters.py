@@ -1,6 +1,6 @@
 """Dead letters: sends messages that a task cannot read to the topic of option ``deadLetterTopic``.
 
-    unreadable messages of a record batch ──> letters ──> all stored ──> the batch's rows go on
+    unreadable messages of a record batch ──> letters ──> all stored ──> rows of the batch
 
 So Spark gets no row past an unreadable message before the dead letter is acknowledged, and no batch
 commits without it. A task that runs again sends its dead letters again, with the same ids.

@@ -134,7 +134,7 @@ TOUCHING = """() => {
         }
     return texts;
 }"""
-"""What can be pressed, or read in the navigation, with no room between it and the next."""
+"""Buttons, fields and navigation links that touch each other."""
 
 
 @pytest.mark.parametrize("look", LOOKS)

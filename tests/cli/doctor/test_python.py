@@ -19,7 +19,7 @@ FINDER = (
     "lambda name, path=None, target=None, util=util: util.spec_from_file_location(name, %r) "
     "if name == 'pyspark_rocketpoll' else None)}))"
 )
-"""What an editable install leaves behind: modules that can be imported, and are listed nowhere."""
+"""An import hook as of an editable install: its modules can be imported, and are listed nowhere."""
 
 
 @pytest.fixture(autouse=True)

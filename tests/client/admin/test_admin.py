@@ -242,7 +242,7 @@ def test_members_say_which_queues_are_theirs(admin, running_broker):
 
 
 def test_members_say_whether_a_listener_fails_or_hangs(admin, running_broker, producer):
-    """The consume time of a failing member goes on with each try; that of a hanging one
+    """The consume time of a failing member advances with each try; that of a hanging one
     does not."""
     ends = threading.Event()
 

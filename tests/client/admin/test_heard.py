@@ -170,7 +170,7 @@ def test_reset_does_not_wait_for_member_that_leaves(admin, member, move, monkeyp
     assert admin.lag("G", "T")[0].consumer_offset < 2
 
 
-# ---- members that are told in vain
+# ---- members that ignore notifications
 
 
 @pytest.mark.parametrize(

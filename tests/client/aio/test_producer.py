@@ -115,7 +115,7 @@ async def test_futures_that_are_cancelled_or_dropped_leave_room_for_others(broke
 
 @told_in_a_loop
 async def test_aio_producer_never_blocks_the_event_loop(monkeypatch, group):
-    """It blocks neither for a host name, a route, a connection or a thread, nor when the broker
+    """Neither a host name, a route, a connection or a thread blocks it, nor a broker that
     disappears."""
     with EmbeddedBroker() as broker:
         waits = NoWaiting(monkeypatch)

@@ -173,7 +173,7 @@ def test_server_silent_for_a_second_times_out_and_loses_its_connection(reads_its
         error = asked.exception(0)
         assert isinstance(error, RequestTimeout)
         assert (error.request_code, error.timeout_ms) == (105, 1_000)
-        # It has said nothing at all since: whoever else waits for it is told, too.
+        # The broker has sent nothing since, so all other waiters fail as well.
         assert connection.is_closed
         assert connection.is_silent
         with pytest.raises(ConnectionClosed, match="silent for 1000 ms"):
@@ -485,7 +485,7 @@ def test_self_reading_connection_notices_closed_server_before_next_request():
 
 
 def test_request_of_a_broker_that_has_closed_the_connection_is_not_processed():
-    """Its answer would need the lock of the request that has detected the end."""
+    """The answer would need the lock of the request that has detected the end."""
     requests = []
     own, theirs = socket.socketpair()
     connection = RemotingConnection(

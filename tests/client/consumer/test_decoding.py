@@ -147,7 +147,7 @@ def test_record_without_magic_and_with_a_wrong_size_is_a_record_error(more):
 
 
 LENGTHS = {"body": 84, "topic": 92, "properties": 94}
-"""Where the lengths of a record's parts stand, with a body of four bytes and a topic of one."""
+"""Positions of the lengths in a record with a body of four bytes and a topic of one."""
 
 
 def without_lengths(name, value=b"\xff"):
@@ -195,7 +195,7 @@ def test_record_with_impossible_offset_does_not_move_others(wrong):
 @pytest.mark.parametrize("begin", [2, 3])
 @pytest.mark.parametrize("more", [-1, 1 << 32])
 def test_pull_response_with_wrong_offsets_yields_no_messages(more, begin):
-    """The same holds for a second response, from a broker whose queue is wrong."""
+    """A second response, from a broker whose queue is wrong, yields none either."""
     records = b"".join(good(each + more, b"body %d" % each) for each in range(begin, begin + 3))
     try:
         found = pulled(records, begin, begin + 3)

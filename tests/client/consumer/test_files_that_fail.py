@@ -30,7 +30,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 PATIENCE_S = 30
 STORED_EVERY_MS = 20
 USES = 26
-"""Uses of files in a life as `live_region` has it: at least so many, as the last test sees."""
+"""Minimum number of file operations in the life of `live_region`; the last test checks it."""
 
 
 class Files:

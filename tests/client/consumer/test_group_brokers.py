@@ -296,7 +296,7 @@ def test_member_list_is_asked_of_one_broker_after_another(brokers, api):
 
 
 def test_members_are_asked_first_of_a_broker_that_is_connected(brokers, api):
-    """It may take a while to find out whether the other broker can be reached."""
+    """Finding out whether the other broker can be reached may take a while."""
     api.answers["consumer_ids"] = ("me", "you")
     api.connected = {"b:1"}
     brokers.consumer_ids("T")

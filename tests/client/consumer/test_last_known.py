@@ -354,7 +354,7 @@ def test_unverified_offset_is_stored_only_if_the_last_message_is_unchanged(stand
     look, looked_at = stands(stands_there)
     assert list(unchanged_queues({QUEUE: last}, look)) == [QUEUE] * is_stored
     assert looked_at == [(QUEUE, 5)]
-    assert last.is_unverified  # whoever pulls looks again
+    assert last.is_unverified  # the next pull verifies it again
 
 
 def test_offsets_of_a_lost_queue_are_not_stored_until_it_is_relocated():

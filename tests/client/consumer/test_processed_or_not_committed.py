@@ -235,7 +235,7 @@ def test_invalid_ack_index_commits_no_unfinished_message(cluster, ack_index):
     wait_until("all are finished", lambda: finished >= set(BODIES), PATIENCE_S)
 
 
-# ---- whoever interferes
+# ---- listeners and operators that interfere
 
 
 def unsubscribes(cluster, consumer, topic, _):

@@ -98,7 +98,7 @@ def test_message_that_no_broker_takes_stays_with_its_consumer(retries, brokers, 
 
 
 OTHERS = [RuntimeError("can't start new thread"), MemoryError(), KeyError("x"), OSError(24, "full")]
-"""What no broker has said, and may be raised all the same on the way to it."""
+"""Errors that come from the client itself, before a broker answers."""
 
 
 @pytest.mark.parametrize("why", OTHERS, ids=lambda each: type(each).__name__)

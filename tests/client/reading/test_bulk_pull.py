@@ -51,7 +51,7 @@ def test_bulk_pull_with_a_byte_limit_asks_for_the_rest(api, address):
 
 
 class AskedApi(BrokerApi):
-    """Records requests."""
+    """Records the requests that it gets."""
 
     def __init__(self, connections):
         super().__init__(connections)

@@ -555,7 +555,7 @@ def test_hostile_brokers_proof_opens_no_file_of_another_store(
 
 
 def test_honest_stand_in_broker_has_its_log_files_read(running_broker, api, tmp_path):
-    """This shows that the tests above fail because of the lies alone."""
+    """Without a lie the files are read: so the tests above fail because of their lies alone."""
     filled(running_broker, LARGE)
     victim = log_of_broker(running_broker).parent
 

@@ -95,7 +95,7 @@ def test_records_that_can_all_be_read_have_no_fault():
         ([7, 8, 8, 9], 10, 2),  # twice
         ([7, 9, 8], 11, 2),  # not in order
         ([7, 8, 6], 10, 2),  # of before
-        ([7, 8, 10], 10, 2),  # of behind the place to go on at
+        ([7, 8, 10], 10, 2),  # past the offset at which to continue
         ([7, 8, 9], 8, 1),
         ([5, 6], 10, 0),
     ],

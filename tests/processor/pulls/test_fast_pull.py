@@ -59,7 +59,7 @@ RIGHTS = (
     ("Topic:* All", "Group:H Sub"),
     ("Topic:* Pub", "Group:* All"),
 )
-"""What a user may do at a time."""
+"""Rights that a user may have at a time."""
 pulls = st.fixed_dictionaries(
     {
         "topic": st.sampled_from(["T"] * 6 + ["U", "U", "not-there"]),

@@ -267,10 +267,10 @@ ACTS = st.lists(
     ),
     max_size=20,
 )
-"""How many requests are sent together, how often each wants its body, and how long that is; how
-many bytes arrive, how many the client reads, and how many turns pass after both."""
+"""Requests sent together, repetitions of the body and its size; then bytes delivered, bytes read by
+the client, and turns that pass."""
 TICKS = st.lists(st.sampled_from([0, 0.0005, 0.002, 0.02]), min_size=1, max_size=40)
-"""What passes between looks at the clock, over and over: a turn may end at each."""
+"""Seconds that pass at each reading of the clock, in a cycle: a turn may end at each."""
 ROOMS = st.sampled_from([0, 1_000, 1 << 20, 1 << 24])
 
 

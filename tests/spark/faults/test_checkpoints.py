@@ -66,7 +66,7 @@ def rewrite(query, number, change):
 
 
 def test_batch_without_its_commit_log_entry_is_run_again_with_the_same_rows(driver, query, sent):
-    for number in (3, 2):  # of the last alone, of the last two: then batch 3 is planned anew
+    for number in (3, 2):  # of the last alone, of the last two: then batch 3 is planned again
         for log in ("commits",) if number == 3 else ("commits", "offsets"):
             remove(query, log, 3)
         if number == 2:

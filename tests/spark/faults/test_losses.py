@@ -134,7 +134,8 @@ def test_topic_recreated_between_planning_and_reading_is_read_once(
 
 
 def test_deleted_pattern_topic_read_to_its_end_is_dropped_from_the_offset(rocketpoll_broker):
-    """That is no data loss; a topic of its name created later is read from its first message."""
+    """Such a topic is no data loss; one of its name created later is read from its
+    first message."""
     for name in ("left-1", "left-2"):
         rocketpoll_broker.create_topic(name, 2)
     query = Engine(rocketpoll_broker.address, subscribePattern="left-.*")

@@ -28,7 +28,7 @@ SECONDS = count("ROCKETPOLL_PIPELINE_SECONDS", 40, wide=600)
 SEED = int(os.environ.get("ROCKETPOLL_PIPELINE_SEED", "1"))
 SHOPS = ("ada", "bob", "eve")
 BEGIN_SECOND = 1_700_000_040  # a whole minute
-STEP_SECONDS = 5  # of the time that is told in messages
+STEP_SECONDS = 5  # of the event time in messages
 SHORT_SECONDS, LONG_SECONDS = 10, 60
 PAUSE_SECONDS = 0.3
 KILL_SECONDS = (4, 20)

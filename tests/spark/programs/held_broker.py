@@ -2,12 +2,12 @@
 
 Its first argument is the directory in which files say where it is to wait, as in `held_driver`:
 
-    begin       nobody knows yet that a commit is under way
-    copying     it is noted, and the rows of the first chunk go into the log, not all others
+    begin       the commit has begun, and is not recorded yet
+    copying     the commit is recorded, and only the rows of the first chunk are in the log
     copied      all rows are on the disk, and the batch is not committed yet
-    ended       it is committed, and nobody sees its rows yet
+    ended       the batch is committed, and its rows are not visible yet
 
-Only the thread waits that does what commits have to wait for; all others are served.
+Only the thread of the commit waits; other requests are served.
 """
 
 import functools

@@ -1,32 +1,31 @@
 """A Spark driver that a test holds at any point of a query, and kills there:
 the child of `driver_processes`.
 
-It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop``
-it, wait for its ``end``. Its source is the real one under another name. Before and after what Spark
-calls, it looks for a file of the point's name in a directory; while there is one it waits, having
-said who it is:
+The driver reads commands, one line of JSON each, and answers each with a line: ``start`` a query,
+``stop`` it, wait for its ``end``. Its source is the real one under another name. Before and after
+Spark's calls, a process looks for a file with the point's name in a directory. While the file
+exists, the process reports its id and waits:
 
-    latest              offsets/N is about to be asked for
-    latest-done         where batch N ends is known, and nowhere written
+    latest              Spark is about to ask for offsets/N
+    latest-done         the end of batch N is known, and not written
     partitions          offsets/N is written
     partitions-done     the batch is planned
-    task                a task has handed over its first rows
-    straggler           the same, and only the first who comes by waits
+    task                a task has returned its first rows
+    straggler           the same, and only the first task waits
     sink                the sink has the rows of batch N, in a file that does not count yet
     sink-done           the file counts, commits/N is not written
     commit              commits/N is written
     unsent              a task has rows, and has sent none to a topic
     sent                a task has sent its rows to a topic, and has not reported it
-    manifest            all tasks have, and the batch does not count yet
-    shown               its rows are visible to all, and its manifest is not stored
-    stored              its manifest is stored, and nobody has looked whether it is seen
-    manifest-done       the batch counts, commits/N is not written
+    manifest            all tasks have reported, and the batch is not committed
+    shown               the rows are visible to all, and the manifest is not stored
+    stored              the manifest is stored, and not checked to be visible
+    manifest-done       the batch is committed, commits/N is not written
 
-Rows go to a file per batch. A batch that is run again must have the very same rows, or it says so.
-If it is told of ``windows``, the rows are windows of time that are over, with the number of
-messages in them: bodies have their second as the second word, and several topics, each with a
-source of its own, are counted together. If it is told where ``into``, rows go to a topic, by the
-real sink, in other partitions whenever a batch is run.
+Rows go to a file per batch. A batch that runs again must have the same rows, or the sink reports
+it. With ``windows``, the rows are closed windows of time and their counts of messages: the second
+word of a body is its second, and several topics, each with its own source, are counted together.
+With ``into``, the real sink writes the rows to a topic, in other partitions at each run of a batch.
 """
 
 from __future__ import annotations

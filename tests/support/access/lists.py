@@ -171,7 +171,7 @@ BY_A_MANAGER = (
     _user(3003, "m1"),
     _user(3005, None),
 )
-"""The same, by a user who may change the cluster and is no super user."""
+"""Requests as above, by a user who may change the cluster and is no super user."""
 
 ADMINISTRATION = (
     # ---- users

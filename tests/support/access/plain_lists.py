@@ -103,7 +103,7 @@ NAMES = tuple(
         _BY_NAME["HEART_BEAT"]._replace(body=b"{bad"),
     )
 )
-"""What the account with lists of names tries."""
+"""Requests of the account with rights by name."""
 
 _UNSIGNED = _with(_SEND, AccessKey="billing")
 

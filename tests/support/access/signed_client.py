@@ -21,7 +21,7 @@ ANSWER_SECONDS_MAX = 20
 
 
 class Key(NamedTuple):
-    """What a client signs with."""
+    """The keys that a client signs with."""
 
     name: str
     secret: str
@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a broker answered."""
+    """A broker's response."""
 
     code: int
     remark: str | None

@@ -159,7 +159,7 @@ class RocketMQBroker:
 
 
 class RocketPollBroker:
-    """Our broker: name server and broker on one port, and optional further settings."""
+    """A broker of ours: name server and broker on one port, and optional further settings."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ class RocketMQPair:
         self._brokers.members[name].pause()
 
     def resume(self, name):
-        """Resume it."""
+        """Resume a suspended broker."""
         self._brokers.members[name].resume()
 
 
@@ -94,7 +94,7 @@ class RocketPollPair:
         self._brokers[name].pause()
 
     def resume(self, name):
-        """Resume it."""
+        """Resume a suspended broker."""
         self._brokers[name].resume()
         self._names.silent.remove(self._brokers[name])
 

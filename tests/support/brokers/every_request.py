@@ -45,7 +45,7 @@ _TOPIC, _GROUP, _CLUSTER = f"Topic:{TOPIC}", f"Group:{GROUP}", f"Cluster:{CLUSTE
 
 @dataclass(frozen=True)
 class Names:
-    """What a request is about; the place of a message is known when one is stored."""
+    """The names in a request; the position of a message is known once it is stored."""
 
     topic: str = TOPIC
     group: str = GROUP

@@ -100,7 +100,6 @@ class BrokerProcess:
         return Path(f"/proc/{self._process.pid}/comm").read_text().strip()
 
     def kill(self):
-        """Kill it."""
         self._process.kill()
         self._process.wait(_PATIENCE_SECONDS)
 

@@ -59,7 +59,7 @@ _LARGE = {
 
 
 class Front(NamedTuple):
-    """Where clients find a broker."""
+    """The address of a broker, and how clients connect to it."""
 
     address: str
 

@@ -99,7 +99,6 @@ class RawClient:
         self._writer.transport.abort()
 
     async def end(self):
-        """Close everything."""
         self.abort()
         with suppress(OSError):  # also those of TLS
             await self._writer.wait_closed()
@@ -292,7 +291,6 @@ class BrokerClient(RawClient):
         return answer
 
     async def pull(self, queue_offset=0, topic="T", queue_id=0, **more):
-        """Pull once."""
         return pulled(await self.call(pull_request(queue_offset, topic, queue_id, **more)))
 
     def heartbeat_frame(self, group, *subscriptions, **more):

@@ -24,7 +24,7 @@ _OF_THE_PROCESS = ("rocketpoll calls", "rocketpoll ends")
 
 
 def threads_of_clients():
-    """Return the stacks of all other threads that run client code, whoever started them."""
+    """Return the stacks of all other threads that run client code."""
     frames = sys._current_frames()
     found = {}
     for thread in threading.enumerate():

@@ -24,7 +24,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 class Way(enum.Enum):
-    """When a waiting coroutine is cancelled."""
+    """The moment at which a waiting coroutine is cancelled."""
 
     WAITING = enum.auto()
     COME = enum.auto()

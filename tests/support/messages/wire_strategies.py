@@ -21,7 +21,7 @@ from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
 
 EXAMPLES = count("ROCKETPOLL_CODEC_EXAMPLES", 8, wide=60)
-"""How many values are drawn of each class of headers or bodies; there are a hundred and sixty."""
+"""Number of values drawn of each of the 160 classes of headers and bodies."""
 
 int16 = st.integers(-(1 << 15), (1 << 15) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)

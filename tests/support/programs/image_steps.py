@@ -45,7 +45,7 @@ BASE = (
     "apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv && "
     "ln -s python3 /usr/bin/python"
 )
-"""What the Dockerfile's base has in addition to a bare Debian."""
+"""Commands that make a bare Debian like the Dockerfile's base."""
 
 RUNNER = """
 import fcntl, json, os, signal, socket, struct, subprocess, sys, time

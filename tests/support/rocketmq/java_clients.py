@@ -117,7 +117,7 @@ class Client:
 
 
 class Producer(Client):
-    """A DefaultMQProducer."""
+    """A DefaultMQProducer of RocketMQ."""
 
     kind = "producer"
 
@@ -209,7 +209,7 @@ class Consumer(Client):
 
 
 class LiteConsumer(Consumer):
-    """A DefaultLitePullConsumer."""
+    """A DefaultLitePullConsumer of RocketMQ."""
 
     kind = "lite"
 
@@ -226,7 +226,7 @@ class LiteConsumer(Consumer):
 
 
 class PushConsumer(Consumer):
-    """A DefaultMQPushConsumer."""
+    """A DefaultMQPushConsumer of RocketMQ."""
 
     kind = "push"
 
@@ -237,7 +237,7 @@ class PushConsumer(Consumer):
 
 
 class PullConsumer(Client):
-    """A DefaultMQPullConsumer."""
+    """A DefaultMQPullConsumer of RocketMQ."""
 
     kind = "pull"
 

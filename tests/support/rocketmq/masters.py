@@ -108,7 +108,6 @@ class OneBroker:
         self._master_address.restart()
 
     def stop(self):
-        """End both."""
         self._master_address.close()
         self._rocketmq.kill()
 

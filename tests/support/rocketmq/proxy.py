@@ -74,5 +74,4 @@ class Proxy:
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """End it."""
         self._process.kill()

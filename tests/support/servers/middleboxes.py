@@ -158,7 +158,7 @@ class Host:
                 self._sockets.append(client)
                 try:
                     server = socket.create_connection(self._target)
-                except OSError:  # nobody listens there: so it is told
+                except OSError:  # nothing listens there: the client learns it
                     client.close()
                     continue
                 self._sockets.append(server)

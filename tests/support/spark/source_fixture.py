@@ -18,7 +18,7 @@ _STARTS_MAX = 20
 _COMPLAINT = re.compile(
     r"(?:^|: )(?:rocketpoll\.(?:spark|errors)|pyspark\.\w+(?:\.\w+)*)\.(\w+: .*)$", re.MULTILINE
 )
-"""It has a line of its own after a traceback, which Spark shows until 4.2 (and 4.3 if asked)."""
+"""The last line of an error, which follows a traceback until Spark 4.2 (and 4.3 if asked)."""
 
 
 class SourceRoom:

@@ -1,13 +1,13 @@
 """Selection of tests: how many run by default, and how many with ``make wide``.
 
-    count("ROCKETPOLL_RESTARTS", 4, wide=12)    so many rounds; a campaign prints the number
-    some(rows, "ROCKETPOLL_CUTS", 60)           so many rows, here and there; all in ``make wide``
-    ends(rows)                                  all rows of a table, or first, last and one between
-    spread(4, rows)                             so many rows, here and there; the others are `deep`
+    count("ROCKETPOLL_RESTARTS", 4, wide=12)    4 rounds, or 12; a campaign prints the number
+    some(rows, "ROCKETPOLL_CUTS", 60)           60 of the rows, evenly; all in ``make wide``
+    ends(rows)                                  all rows, or the first, the last and one between
+    spread(4, rows)                             4 of the rows, evenly; the others are `deep`
     pytest.mark.deep                            a test of ``make deep`` and CI, not of ``make
                                                 check``
     pytest.mark.wide                            a test that only ``make wide`` runs
-    pytest.mark.peers                           one with a real RocketMQ: ``make peers`` runs it
+    pytest.mark.peers                           a test with a real RocketMQ, of ``make peers``
 
 Reduced tests select the same cases each time, so that a failure is reproducible.
 """

@@ -16,7 +16,7 @@ _FORGOTTEN = RemotingCommand(ResponseCode.POLLING_TIMEOUT)
 
 
 class PopGroup(NamedTuple):
-    """How a group pops."""
+    """The parameters of a group that pops."""
 
     is_in_order: bool
     wanted: str | None

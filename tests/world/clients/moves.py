@@ -23,7 +23,7 @@ _BEHIND_SECONDS = 15.0
 may have died unnoticed, and offsets are on the disk only after seconds."""
 
 _GRACE_SECONDS = 4.0
-"""What was on its way to a listener begins at most so much later: late answers take their time."""
+"""Seconds by which a message that was on its way to a listener may begin late."""
 
 
 @dataclass(eq=False)

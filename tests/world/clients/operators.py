@@ -72,7 +72,7 @@ def _give_back(world, change):
     return _insist(world, change, _TRIES_TO_GIVE_BACK)
 
 
-# ---- where groups go on
+# ---- offsets of groups
 
 
 @act_of_operators(

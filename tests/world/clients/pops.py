@@ -39,7 +39,7 @@ _TIMES_MAX = 6
 
 @dataclass(eq=False)
 class _Known:
-    """What is known of a message in a group; times are the story's."""
+    """A message as a group knows it; times are the story's."""
 
     first_at: float
     batch: int  # the number of the batch in which it came
@@ -53,7 +53,7 @@ class _Known:
 
 @dataclass(eq=False)
 class _Place:
-    """What is known of a position in a queue that a group pops in order."""
+    """A position in a queue that a group pops in order."""
 
     body: bytes
     batch: int  # the number of the last batch with it
@@ -164,7 +164,6 @@ class Pops:
                 self._in_order[group][message.queue][message.queue_offset].is_settling = True
 
     def acknowledged(self, deliveries):
-        """Record acknowledgements."""
         for known in deliveries:
             known.is_settled = True
             known.is_acknowledged |= self._world.kernel.now < known.hidden_until

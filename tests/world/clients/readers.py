@@ -36,7 +36,7 @@ class Reader:
     """Seconds that a listener may have a message before it is given back."""
 
     tries_max: float = inf
-    """So many times an orderly listener gets a message before it is a dead letter."""
+    """Deliveries of a message to an orderly listener before it becomes a dead letter."""
 
     begun: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
     came_as: dict = field(default_factory=dict)  # the body that was delivered, by place
@@ -62,10 +62,10 @@ class Reader:
     delivered: int = 0
     repeats: int = 0
     settled: int = 0
-    """So many of what was delivered must not have been repeats, by what has happened till then."""
+    """Number of deliveries so far that must not have been repeats."""
 
     begins_anywhere: bool = False
-    """Whether a member may begin elsewhere than at a queue's start: then the first offset counts
+    """True if a member may begin elsewhere than at a queue's start: then the first offset counts
     that a broker has of the group."""
 
     first_commits: dict = field(default_factory=dict)  # when and at which offset, by queue

@@ -6,7 +6,7 @@ import contextlib
 
 
 class Watch:
-    """Checks times."""
+    """Checks how long calls take."""
 
     def __init__(self, world):
         self._world = world

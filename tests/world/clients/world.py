@@ -46,7 +46,7 @@ _DELETED = "was deleted while it waited"
 _UNHEARD = frozenset({"kill a broker", "stop a broker", "cut", "silence"})
 """Troubles in which requests to a broker, or its notifications, may be lost."""
 _NOTICED_SECONDS = 10.0
-"""A connection that is held up for longer is closed by its client, and made anew: meanwhile the
+"""A connection that is held up for longer is closed by its client, and made again: meanwhile the
 broker does not know of a member, and tells it nothing."""
 _ROUTES_SECONDS = 60.0
 """Until all know of a topic that was put right, and have shared its queues out."""

@@ -86,11 +86,11 @@ class Lie(NamedTuple):
     change: object
     is_claim: bool
     is_of_names: bool = False
-    """Whether name servers tell it, not brokers."""
+    """True if name servers tell it, not brokers."""
 
     is_about_sends: bool = False
     is_partly_claim: bool = False
-    """Whether some of the answers are claims that messages are gone."""
+    """True if some of the responses claim that messages are gone."""
 
 
 def _about_records(lie, dice, request, answer):

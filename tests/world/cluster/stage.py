@@ -39,7 +39,7 @@ class ClusterStage(Stage):
     """Brokers that serve in successive lives, and a name server with their addresses."""
 
     preempted = ""
-    """Which files threads may be interrupted in, at any line."""
+    """Files whose threads may be interrupted at any line."""
 
     harmless = frozenset()
     """Kinds of trouble that nobody who uses the cluster may notice."""
@@ -143,8 +143,8 @@ class ClusterStage(Stage):
     def _join_all(self, patience_seconds, look_seconds, what):
         """Wait until all that must come has come; ``what`` names the missing messages in an error.
 
-        As long as there are fewer each time, patience begins anew: over a connection that was made
-        while the network was slow, which it stays, much takes long.
+        The timeout starts again whenever fewer are missing: a connection that was made while the
+        network was slow stays slow.
         """
         until, least = self.kernel.now + patience_seconds, None
         while True:

@@ -36,7 +36,7 @@ TROUBLES_SECONDS = 8.0
 
 COLUMNS = "topic,brokerName,queueId,queueOffset,keys,tags,body,storeTimestamp,properties"
 _LIES = tuple(name for name, lie in WORLD_LIES.items() if not (lie.is_about_sends and lie.is_claim))
-"""A sink believes what it is told of where its rows are stored: nothing contradicts that."""
+"""A sink believes a broker's claims where its rows are stored: nothing contradicts them."""
 
 _SECONDS = (0.05, 0.3, 1.0, 1.0, 3.0, 6.0)
 

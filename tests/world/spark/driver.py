@@ -183,7 +183,7 @@ class Stream(Application):
 
     async def execute(self):
         run, log = self.run, self.checkpoint
-        # Behind a loss, its user has it go on without what is gone.
+        # After a loss, its user lets it continue without the lost messages.
         more = {"failOnDataLoss": "false"} if self._is_to_go_on_without else {}
         options = self._options_of_lives.pop(0) if self._options_of_lives else {}
         for source in self.sources:

@@ -37,7 +37,7 @@ class Sent(NamedTuple):
     sent_at: float
     format: str | None
     fields: dict | None
-    """What its body holds, if it is of its format."""
+    """The fields of its body, if it is valid in its format."""
 
     def fields_as(self, kind):
         """Return the fields of its body, read as a format; None if it is invalid."""

@@ -20,7 +20,7 @@ _OTHER_OPTIONS = 0.3
 _SECOND_SINK = 0.5
 _PLAIN = 0.25
 _SOURCES = (1, 1, 2)
-"""How many others a source may be united with."""
+"""Numbers of further sources in a union."""
 
 _COUNTS = (1, 1, 2, 3)
 _AGES_SECONDS = (0.2, 1.0, 3.0)
@@ -28,7 +28,7 @@ _DOWN_SECONDS = (0.05, 0.3, 1.0, 3.0)
 _ROWS = (1, 5, 40, 300)
 _SLOW_SECONDS = (0.05, 0.3, 1.0)
 _WITHOUT_SINKS = frozenset({"rename"})
-"""What has no place beside sinks: a rename."""
+"""Troubles that do not go together with sinks."""
 
 _OF_STREAMS = frozenset({"checkpointLocation", "visibleTo"})
 """Options that batch writes have not, to be repeated under their names."""

@@ -41,7 +41,7 @@ _READ_AGAIN = "all are read"
 _ALL = 1_000_000
 _LINES_MAX = 100  # many tasks of a batch may each tell once that a broker is away
 _SEEN_SECONDS = 2.0
-"""So long after it was acknowledged, whoever looks sees a message: it has been flushed by then."""
+"""Seconds after its acknowledgement until a message is flushed, and every reader sees it."""
 
 
 class RowModel:
@@ -72,7 +72,7 @@ class RowModel:
         """Report a broken promise."""
         self._ledger.complain(f"{self._program.name}: {what}")
 
-    # ---- what it is told
+    # ---- events of the program
 
     def goes_on_with(self, options):
         """Record the user's new options."""

@@ -17,7 +17,7 @@ _ASSIGNED = 0.3
 _WITHIN = 0.2
 _HIDDEN = 0.25
 _BY_NAME_OF_THE_SPACE = 0.7
-"""How many say the namespace; the others give whole names."""
+"""Share of users that give the namespace; the others give full names."""
 
 NAMESPACE = "eu"
 _PREFIX = f"{NAMESPACE}%"
@@ -28,7 +28,7 @@ _OF_TOPICS = ("assign", "startingOffsets", "startingOffsetsByTimestamp", "ending
 """Options that may be trees whose first level are topics."""
 
 _OUTSIDE = "10.8"
-"""Where nobody answers."""
+"""A host without a server."""
 
 
 def with_other_ways(story):

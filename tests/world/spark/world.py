@@ -70,7 +70,7 @@ _CLAIMED_SECONDS = 5.0
 """So long after a wrong claim a query may still go by it."""
 _WITHOUT = ("tls_", "cli", "__main__")
 _PROGRAMS = {"stream": Stream, "read": Reads, "sink": Writes}
-"""What a program is, by its first step."""
+"""The class of a program, by its first step."""
 
 
 class SparkWorld(ClusterStage):

@@ -44,7 +44,7 @@ _SCHEMA = "keys string, tags string, properties map<string,string>"
 _TYPES = (pa.string(), pa.string(), pa.map_(pa.string(), pa.string()))
 _BATCH_ROWS = 3
 _GIVES_UP = 0.5
-"""How many drivers that were replaced give up a batch instead of committing it."""
+"""Share of replaced drivers that abort a batch instead of committing it."""
 _AMID_SECONDS = (0.002, 0.005, 0.01, 0.05)
 """Within so long a commit and its manifest go out, more or less."""
 

@@ -244,7 +244,7 @@ class RebalanceService:
         except ClientError as error:
             self._record_failure(topic, error)
             return False
-        except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
+        except BaseException:  # noqa: BLE001  # a user's strategy: other topics continue
             name = getattr(self._rule.strategy, "name", "without a name")
             text = "%s: the allocation strategy %s failed for %s, so its queues stay as they are"
             _log.exception(text, member.group, name, topic)

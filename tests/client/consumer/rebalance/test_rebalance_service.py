@@ -130,7 +130,7 @@ def test_rebalance_sends_heartbeat_to_brokers_that_do_not_know_the_member(world)
     world.members = ()
     assert world.service.do_rebalance() == RETRY_MS
     assert (world.taken, world.beats, world.asked) == ({}, 2, 2)
-    world.members = ("you",)  # the others have the queues; a broker has yet to hear of this one
+    world.members = ("you",)  # the others have the queues; no broker knows this member yet
     assert world.service.do_rebalance() == RETRY_MS
     assert world.taken == {"A": (), "B": ()}
 
