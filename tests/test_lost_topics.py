@@ -40,7 +40,7 @@ def older_table(tmp_path):
 def made_again(topic):
     """Return the log line of a restored topic."""
     return (
-        f"topic {topic} was missing, and is restored with its messages. If you deleted it, "
+        f"topic {topic} was missing, and is restored with messages. If you deleted it, "
         "delete it again"
     )
 

@@ -241,6 +241,6 @@ def _static_topics(disk: LocalDisk, path: Path) -> frozenset[str]:
         return frozenset(decode_body(_TopicQueueMappings, data).topic_queue_mapping_info_map)
     except BodyError as error:
         _log.warning(
-            "%s cannot be read, so its static topics are served as ordinary ones: %s", path, error
+            "%s cannot be read; static topics are served as ordinary ones: %s", path, error
         )
         return frozenset()

@@ -79,7 +79,7 @@ class TableReconciliation:
         queue_nums = max(min(queue_nums, QUEUE_NUMS_MAX), self._queue_nums_min)
         config = topics.create_in_send_back(topic, queue_nums)
         _log.warning(
-            "topic %s was missing, and is restored with its messages. If you deleted it, delete it "
+            "topic %s was missing, and is restored with messages. If you deleted it, delete it "
             "again",
             topic,
         )

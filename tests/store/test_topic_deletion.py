@@ -143,7 +143,7 @@ def test_damaged_deletion_table_is_quarantined_with_a_warning(tmp_path, caplog):
     store = open_store(tmp_path)
     [line] = [each for each in lines_of(caplog, "rocketpoll.broker.store") if "damaged" in each]
     assert "config/deletions.json was damaged" in line
-    assert "is now deletions.json.corrupt. Its backup is used" in line
+    assert "is now deletions.json.corrupt: its backup is used" in line
     store.shutdown()
 
 

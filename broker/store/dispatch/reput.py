@@ -85,7 +85,7 @@ class RecreatedTopics:
             self.topics.add(topic)
             _log.warning(
                 "%s was deleted and recreated after the manifest was saved: old messages at the"
-                " same offsets are not served",
+                " same offsets are hidden",
                 topic,
             )
         self._dispatcher.note_deleted(topic, known_end)

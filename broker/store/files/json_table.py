@@ -123,7 +123,7 @@ class JsonTable(Generic[Body]):
         damaged = self.quarantined
         if damaged is not None:
             _log.warning(
-                "%s was damaged (%s) and is now %s. Its backup is used",
+                "%s was damaged (%s), is now %s: its backup is used",
                 self.path,
                 damaged.reason,
                 damaged.path.name,
