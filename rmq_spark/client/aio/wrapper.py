@@ -58,7 +58,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
 
     @property
     def is_running(self) -> bool:
-        """True if it was started, and neither it nor its client has stopped."""
+        """True if the object was started, and neither it nor its client has stopped."""
         return (
             self._is_running and not self._is_closing and not self._client.instance().is_shut_down
         )

@@ -349,7 +349,7 @@ class OffsetManager:
             self._executor.for_broker(broker).schedule(partial(self.prefetch, own))
 
     def prefetch(self, queues: Iterable[MessageQueue]) -> None:
-        """Note that these queues of one broker begin soon; their offsets are looked up together."""
+        """Schedule one lookup of the offsets of these queues of a broker, which begin soon."""
         self._prefetcher.schedule(queues)
 
     def start_position(self, queue: MessageQueue) -> StartPosition:
