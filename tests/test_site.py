@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 GROUPS = ("producers", "consumers", "admin", "testing")
 ELEMENTS_MAX = 8_000
-"""What a browser shows within a second or two."""
+"""Most elements of a page, which a browser shows within a second or two."""
 
 
 class Links(HTMLParser):

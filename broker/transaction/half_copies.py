@@ -72,7 +72,7 @@ class HalfCopies:
 
     @property
     def is_scanning(self) -> bool:
-        """Whether half messages of before the start are still to be scanned."""
+        """True while half messages from before the start are not all scanned."""
         return self._scan_end is not None and self.next_offset < self._scan_end
 
     def scan(self, found: GetMessageResult, passed: int) -> int:
