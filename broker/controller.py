@@ -147,7 +147,7 @@ class BrokerController:
             lambda topic, queue_id: (
                 self.store.queue_offsets(topic, queue_id, allow_incomplete=True).next
             ),
-            lambda *held: self.processors.pull.is_matched_by_commit_log(*held),  # noqa: PLW0108  # they come later
+            lambda *held: self.processors.pull.is_matched_by_commit_log(*held),  # noqa: PLW0108  # created later
             self._wake,
             self.scheduler.run_steps,
         )
@@ -315,9 +315,9 @@ class BrokerController:
                 checks_max=config.transaction_check_max,
                 reserved_hours=lambda: self.store.cleaner.config.file_reserved_time_hours,
             ),
-            when_stored=lambda *stored: self.processors.acknowledger.when_stored(*stored),  # noqa: PLW0108  # they come later
+            when_stored=lambda *stored: self.processors.acknowledger.when_stored(*stored),  # noqa: PLW0108  # created later
             is_topic_ready=self._is_system_topic_saved,
-            send_check=lambda half: self.processors.transactions.send_check(half),  # noqa: PLW0108  # they come later
+            send_check=lambda half: self.processors.transactions.send_check(half),  # noqa: PLW0108  # created later
             now_ms=self._now_ms,
             start=StartTime(self._now_ms(), self._monotonic_ms()),
             losses=self.store.losses,

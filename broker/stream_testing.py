@@ -451,6 +451,6 @@ def _format_table(missing: Sequence[Any], more: Sequence[Row]) -> str:
     needed = [make(**dict(zip(names, row, strict=False))) for row in missing]
     try:
         assert_basic_rows_equality(sorted(more, key=repr), sorted(needed, key=repr))
-    except Exception as error:  # noqa: BLE001  # its text is what is wanted
+    except Exception as error:  # noqa: BLE001  # the error is the result
         return f"\n{error}"
     return ""

@@ -35,7 +35,7 @@ class LogLimit:
             if now - self._keys[oldest].logged_at < PERIOD_SECONDS:
                 return None
             del self._keys[oldest]
-        self._keys.pop(key, None)  # it goes to the end
+        self._keys.pop(key, None)  # the next line moves it to the end
         self._keys[key] = _LoggedKey(now)
         return 0 if known is None else known.suppressed
 

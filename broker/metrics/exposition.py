@@ -83,7 +83,7 @@ class HistogramFamily(MetricFamily):
         super().__init__(GaugeMetricFamily, name, documentation, (), [MetricSample((), 0)])
         self._histogram = histogram
 
-    def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:  # noqa: ARG002  # it has one
+    def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:  # noqa: ARG002  # the histogram has its own
         """Return prometheus_client's histogram, with all buckets."""
         family = HistogramMetricFamily(self.name, self.documentation, labels=tuple(shared))
         buckets = [

@@ -198,7 +198,7 @@ class Housekeeping:
             self._timers[job] = self._loop.call_later(interval_ms / 1000, run)
             try:
                 job()
-            except Exception:  # noqa: BLE001  # it must not end the others, and comes again
+            except Exception:  # noqa: BLE001  # the job runs again
                 _log.exception("%s failed", job)
 
         self._timers[job] = self._loop.call_later(interval_ms / 1000, run)

@@ -132,7 +132,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         }
         for level in range(1, store.queue_nums().get(SCHEDULE_TOPIC, 0) + 1):
             if level not in self._offsets and self._end_of(level):
-                # it was removed before any message of it was delivered
+                # the level was removed before its first delivery
                 self._offsets[level] = 0
         self._has_saved_offsets = bool(loaded.offset_table)
         self._delay_levels = {

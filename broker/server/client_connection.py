@@ -377,7 +377,7 @@ class ClientConnection(asyncio.Protocol):
         if body:
             self._out += body
             self._out_bytes += sum(map(len, body))
-            self._flush()  # its pieces are large: the responses before it need not wait
+            self._flush()  # earlier responses need not wait for large pieces
         elif self._out_bytes > self._limits.write_buffer_bytes:
             self._flush()
         elif not self._is_corked:  # answers that are ready at the same time go out together

@@ -155,7 +155,7 @@ class _PermitQueue:
             permits = self._waiting[network]
             permit = next(iter(permits))
             if self._used and self._used + permit.size > self._room:
-                return  # it is next: smaller ones do not pass it
+                return  # smaller requests must not overtake it
             del permits[permit], self._waiting[network]
             if permits:
                 self._waiting[network] = permits

@@ -150,7 +150,7 @@ class LineageListener(StreamingQueryListener):
             RunEvent,
             RunState,
         )
-        from openlineage.client.facet_v2 import error_message_run, job_type_job  # noqa: PLC0415  # the same
+        from openlineage.client.facet_v2 import error_message_run, job_type_job  # noqa: PLC0415  # only applications have it
 
         facets: dict[str, RunFacet] = {}
         if failure is not None:

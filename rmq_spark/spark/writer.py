@@ -392,7 +392,7 @@ def to_record_batches(
     """Yield rows as the record batches that later Spark releases pass; unsent columns are null."""
     import pyarrow as pa  # noqa: PLC0415  # in tasks only
 
-    from rmq_spark.spark.bodies.encoder import to_arrow_value  # noqa: PLC0415  # the same
+    from rmq_spark.spark.bodies.encoder import to_arrow_value  # noqa: PLC0415  # in tasks only
 
     kinds = {
         "string": pa.string(),

@@ -33,7 +33,7 @@ def death(given):
         """Kill the JVM that started this worker's parent, once."""
         from pathlib import Path  # noqa: PLC0415  # in a worker
 
-        from pyspark import TaskContext  # noqa: PLC0415  # the same
+        from pyspark import TaskContext  # noqa: PLC0415  # in a worker
 
         if TaskContext.get().partitionId() != SLOW:
             return

@@ -34,7 +34,7 @@ def test_secrets_appear_in_no_plan_error_progress_or_log(source):
         print(frame.collect())  # noqa: T201  # for what it shows
         batches = source.run(source.stream(startingOffsets="earliest", **options))
         batches.query.explain(extended=True)
-        print(*(progress.json for progress in batches.query.recentProgress))  # noqa: T201  # the same
+        print(*(progress.json for progress in batches.query.recentProgress))  # noqa: T201  # for what it shows
     for wrong in ({"topik": "x"}, {"maxOffsetsPerTrigger": 1}, {"schema": "price double"}):
         with pytest.raises(PySparkException) as raised:
             source.load(**{**options, **wrong}).collect()

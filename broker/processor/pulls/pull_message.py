@@ -329,7 +329,7 @@ def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
 
 
 def _with_positions(found: GetMessageResult) -> tuple[Buffer, ...]:
-    from rmq_spark.wire.chunk.record_locations import encode_inline, encode_locations  # noqa: PLC0415  # the same
+    from rmq_spark.wire.chunk.record_locations import encode_inline, encode_locations  # noqa: PLC0415  # brings pyarrow: when first needed
 
     if found.buffers:
         return (encode_inline(found.sizes), *found.buffers)
@@ -337,7 +337,7 @@ def _with_positions(found: GetMessageResult) -> tuple[Buffer, ...]:
 
 
 def _are_contiguous(positions: Numbers, sizes: Numbers) -> bool:
-    from rmq_spark.wire.chunk.record_locations import has_long_runs  # noqa: PLC0415  # the same
+    from rmq_spark.wire.chunk.record_locations import has_long_runs  # noqa: PLC0415  # brings pyarrow: when first needed
 
     return has_long_runs(positions, sizes)
 

@@ -197,7 +197,7 @@ class SendMessageProcessor(Processor):
 
     def _record_failure(self, topic: str, status: PutMessageStatus, remark: str | None) -> None:
         self._stats.record_put_failure()
-        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:  # else the message is at fault
+        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:  # otherwise the message is refused
             text = f"a send to {topic} was refused: {remark}"
             self._broker.losses.record(LossKind.SEND_REFUSED, text)
 

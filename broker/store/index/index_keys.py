@@ -265,7 +265,7 @@ def _hash_uniform_runs(runs: Sequence[ColumnRun]) -> HashedKeys | None:
         hashes = hash_fixed_size(topic, b"".join([run.properties for run in some]), sum(rows))
         if hashes is None:
             return None
-        if len(hashes):  # then all messages have a key
+        if len(hashes):  # all messages have a key
             times = np.repeat([run.store_timestamp for run in some], rows)
             found.append((hashes, np.concatenate([run.positions for run in some]), times))
     if not found:

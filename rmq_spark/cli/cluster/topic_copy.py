@@ -223,7 +223,7 @@ def copy_queues(
 ) -> None:
     """Copy messages in rounds, one of each queue, ``rate`` a second at most."""
     from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # not to plan
-    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # the same
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not to plan
     from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
 
     queues = [stored_messages(source.instance.api, each.source) for each in copies]

@@ -571,8 +571,8 @@ class Admin(GroupOffsets, AccessLists):
             ClientError: A message could not be sent. Those before it were sent.
         """
         from rmq_spark.client.forwarding import message_of_dead_letter  # noqa: PLC0415  # rarely needed
-        from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # the same
-        from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # the same
+        from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # rarely needed
+        from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # rarely needed
 
         check_kind(
             "letters", letters, Iterable, "several messages", "admin.dead_letters('billing')"

@@ -57,7 +57,7 @@ class LoopSimpleConsumer(ThreadedSimpleConsumer):
         try:
             result = None if popped is None else self._pop_result(receive, popped)
             if not receive.is_awaited and (result is None or not result.messages):
-                self._end_receive(receive, [])  # nobody waits: no further pop
+                self._end_receive(receive, [])  # no caller waits: no further pop
                 return
             step = next(receive.steps) if result is None else receive.steps.send(result)
             popping = self._send_pop(receive, *step)

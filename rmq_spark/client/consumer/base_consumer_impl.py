@@ -457,7 +457,7 @@ class BaseConsumerImpl(GroupLifecycle):
     def consume_directly(
         self,
         message: MessageExt,  # noqa: ARG002  # there is no listener to call
-        broker_name: str,  # noqa: ARG002  # the same
+        broker_name: str,  # noqa: ARG002  # there is no listener to call
     ) -> ConsumeMessageDirectlyResult:
         """Refuse an operator's message from ``broker_name``, as there is no listener to call."""
         from rmq_spark.wire.bodies.operators import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed

@@ -575,4 +575,4 @@ class PushPullTask(PullTask[PullRequest, PushConsumerImpl]):
         return 0
 
     def _may_continue(self) -> bool:
-        return False  # it may have to lock the queue, and to find its first offset
+        return False  # a lock and the first offset may be needed

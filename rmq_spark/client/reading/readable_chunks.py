@@ -226,7 +226,7 @@ def _query_rollbacks(
             entry.physic_size == BLANK_SIZE and entry.tags_code == ROLLED_BACK
             for entry in found.queue_data
         ]
-        if not marks or (start < found.min_queue_index and not marks[0]):  # they begin elsewhere
+        if not marks or (start < found.min_queue_index and not marks[0]):  # starts elsewhere
             return
         yield from enumerate(marks[: end - start], start)
         start += len(marks)

@@ -207,7 +207,7 @@ class ConnectionPool(ForkAware, ABC):
     def _open_connection(self, address: str, future: Future[NegotiatedConnection]) -> None:
         try:
             if self._is_shut_down:
-                raise ClientShutDown  # noqa: TRY301  # it is passed on below
+                raise ClientShutDown  # noqa: TRY301  # handled below
             entry: NegotiatedConnection | Exception = NegotiatedConnection(self._connect(address))
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             entry = error

@@ -158,7 +158,7 @@ class FrameWriter:
             while (self._unsent or self._queued) and self._is_writable():
                 if not self._unsent:
                     self._append_unsent(_coalesce(self._next_slice()))
-                if self._unsent:  # what had gathered may be withdrawn by now
+                if self._unsent:  # gathered frames may be cancelled by now
                     self._write_some()
         except BaseException as error:
             self._close_after(error)
@@ -166,7 +166,7 @@ class FrameWriter:
 
     def _close_after(self, error: BaseException) -> None:
         """Close the connection after Ctrl-C, for example: it is unknown how much was sent."""
-        if not isinstance(error, ClientError):  # else it has ended
+        if not isinstance(error, ClientError):  # otherwise the connection has ended
             why = "interrupted in the middle of a request"
             self._close_connection(ConnectionClosed(self._address, why))
 

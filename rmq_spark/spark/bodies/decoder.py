@@ -241,7 +241,7 @@ def _bad_records(
     records: Sequence[RecordChunk],
     faults: Mapping[int, BodyFault],
 ) -> Iterator[BadRecord]:
-    is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # its records state others
+    is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # records name other topics
     chunk_rows: dict[tuple[int, int], tuple[RecordChunk, int]] = {}
     for chunk in records:
         offsets = chunk.head["queue_offset"].tolist()
@@ -269,11 +269,11 @@ def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
 
         return JsonBodies(kind)
     if body.format is BodyFormat.MSGPACK:
-        from rmq_spark.spark.bodies.msgpack_bodies import MsgPackBodies  # noqa: PLC0415  # the same
+        from rmq_spark.spark.bodies.msgpack_bodies import MsgPackBodies  # noqa: PLC0415  # only for this format
 
         return MsgPackBodies(kind)
     if body.message is not None:
-        from rmq_spark.spark.schemas.protobuf_schema import ProtobufBodies  # noqa: PLC0415  # the same
+        from rmq_spark.spark.schemas.protobuf_schema import ProtobufBodies  # noqa: PLC0415  # only for this format
 
         return ProtobufBodies(kind, body.message)
     from rmq_spark.spark.schemas.avro_schema import AvroBodies, avro_schema_of  # noqa: PLC0415  # only for this format

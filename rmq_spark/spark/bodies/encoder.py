@@ -121,7 +121,7 @@ def _with_registered(body: BodyOptions, kind: Any) -> BodyOptions:
     from rmq_spark.spark.schemas.registered_schema import index_bytes, registered_text  # noqa: PLC0415  # seldom used
 
     assert body.registry is not None  # noqa: S101  # options are checked
-    assert body.subject is not None  # noqa: S101  # the same
+    assert body.subject is not None  # noqa: S101  # options are checked
     try:
         text = registered_text(kind, body.message, is_json=body.format is BodyFormat.JSON)
         found = body.registry.connect().register(body.subject, body.format.name, text)

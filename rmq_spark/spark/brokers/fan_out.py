@@ -218,7 +218,7 @@ class BrokerFanOut:
         for name, key, response in pending:
             try:
                 results[key] = response.result()
-            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the same
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the other brokers are still asked
                 faults.setdefault(name, error)
             except BrokerRefused as error:
                 if not is_unknown_queue(error):
@@ -276,7 +276,7 @@ class BrokerFanOut:
         for name, queue in brokers.items():
             try:
                 addresses[name] = self.addresses.resolve(queue)
-            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the same
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the others are still connected
                 faults[name] = error
         unconnected = {
             name: address

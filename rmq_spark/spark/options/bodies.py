@@ -99,7 +99,7 @@ def read_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
         raise OptionError("bodySchema", f"{error}: {text!r}") from None
     faults = schema_faults(schema)
     if kind is BodyFormat.AVRO and avro_schema is None:
-        from rmq_spark.spark.schemas.avro_schema import avro_name_faults  # noqa: PLC0415  # the same
+        from rmq_spark.spark.schemas.avro_schema import avro_name_faults  # noqa: PLC0415  # brings pyarrow
 
         faults += avro_name_faults(schema)
     if kind is BodyFormat.AVRO and avro_schema is None and found.registry is not None:

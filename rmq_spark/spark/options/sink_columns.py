@@ -121,7 +121,7 @@ def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) 
     from pyspark.sql.types import StringType, StructType  # noqa: PLC0415  # not for binary bodies
 
     from rmq_spark.spark.schemas.avro_schema import avro_name_faults  # noqa: PLC0415  # brings pyspark
-    from rmq_spark.spark.schemas.schema_text import type_mismatches, writable_schema_faults  # noqa: PLC0415  # the same
+    from rmq_spark.spark.schemas.schema_text import type_mismatches, writable_schema_faults  # noqa: PLC0415  # brings pyspark
 
     fields = [schema.fields[at] for at in of_body]
     if not fields or (body.column and len(fields) > 1):

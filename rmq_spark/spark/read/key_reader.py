@@ -72,7 +72,7 @@ def read_key_lookup(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one lookup, in the order in which they were stored."""
     from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415  # brings numpy and pyarrow
-    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
+    from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # brings numpy and pyarrow
 
     messages = _find_messages(options, lookup)
     if messages:

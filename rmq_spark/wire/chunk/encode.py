@@ -128,7 +128,7 @@ def _fields_before_body(
 ) -> tuple[Structures, Structures, Structures, Sequence[Any]]:
     """Return head, store timestamp and tail of each record, to be filled in, and all parts."""
     hosts = born_hosts, store_hosts
-    if all(isinstance(each, pa.Scalar) for each in hosts):  # then it is one part
+    if all(isinstance(each, pa.Scalar) for each in hosts):  # one part for all records
         encoded = [each.as_py() for each in hosts]
         fields = np.zeros(rows, dtype_before_body(*map(len, encoded)))
         for name, host in zip(("born_host", "store_host"), encoded, strict=True):

@@ -142,7 +142,7 @@ class PropertyPieces:
         words = self._words(starts)
         first_bytes = np.zeros(256, np.bool_)
         found = words.view(np.uint8)[:: _WORD.itemsize]
-        is_one = bool((found == found[0]).all())  # then one is set, not each
+        is_one = bool((found == found[0]).all())  # one property for all rows
         first_bytes[found[:1] if is_one else found] = True
         return _Pieces(None if isinstance(rows, slice) else rows, starts, ends, words, first_bytes)
 

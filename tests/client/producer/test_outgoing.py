@@ -188,7 +188,7 @@ def test_bulk_unique_ids_continue_the_counter():
 
 
 def test_unique_id_month_starts_at_local_midnight():
-    began = datetime.fromtimestamp(month_start_ms(SOME_DAY_MS) / 1000)  # noqa: DTZ006  # the same
+    began = datetime.fromtimestamp(month_start_ms(SOME_DAY_MS) / 1000)  # noqa: DTZ006  # local time is tested
     assert began == datetime(2026, 3, 1)  # noqa: DTZ001  # local time is what is tested
 
 

@@ -165,7 +165,7 @@ class HeldSource(RocketPollDataSource):
     def streamReader(self, schema):  # noqa: N802  # Spark's name
         return held_reader(self.options, schema, self._holds)
 
-    def streamWriter(self, schema, overwrite):  # noqa: N802  # the same
+    def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
         return held_writer(self.options, schema, overwrite, self._holds)
 
 

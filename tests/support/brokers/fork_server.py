@@ -147,7 +147,7 @@ def _raise_brokers(test) -> list[str] | None:
     A dead process is reaped when its test has been notified.
     """
     import rocketpoll.broker.__main__  # noqa: PLC0415  # for those that are forked
-    import rocketpoll.broker.server.event_loop  # noqa: PLC0415  # the same
+    import rocketpoll.broker.server.event_loop  # noqa: PLC0415  # for those that are forked
 
     rocketpoll.broker.server.event_loop.new_event_loop().close()
     del sys.modules["rocketpoll.broker.__main__"]  # or it is said to be there twice

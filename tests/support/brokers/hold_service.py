@@ -52,7 +52,7 @@ class Hold:
             lambda topic, queue_id: self.ends[topic, queue_id],
             self._is_matched,
             lambda request: self.wake(request),  # noqa: PLW0108  # tests put others in its place
-            lambda steps: self.work(steps),  # noqa: PLW0108  # the same
+            lambda steps: self.work(steps),  # noqa: PLW0108  # tests put others in its place
         )
 
     @staticmethod

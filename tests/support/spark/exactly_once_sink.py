@@ -94,7 +94,7 @@ class CommittingSink:
         if self.topic_of is not None:
             columns["topic"] = [self.topic_of(number) for number in range(len(rows))]
         sent = pickle.loads(pickle.dumps(writer or self.writer())).write(self._batches(columns))  # noqa: S301  # what Spark does
-        return pickle.loads(pickle.dumps(sent))  # noqa: S301  # the same
+        return pickle.loads(pickle.dumps(sent))  # noqa: S301  # what Spark does
 
     def _batches(self, columns):
         yield pa.record_batch(columns)

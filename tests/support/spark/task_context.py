@@ -14,8 +14,8 @@ class FakeTaskContext:
     def partitionId(self):  # noqa: N802  # Spark's name
         return self._partition
 
-    def attemptNumber(self):  # noqa: N802  # the same
+    def attemptNumber(self):  # noqa: N802  # Spark's name
         return self._attempt
 
-    def getLocalProperty(self, name):  # noqa: N802  # the same
+    def getLocalProperty(self, name):  # noqa: N802  # Spark's name
         return self._properties.get(name)

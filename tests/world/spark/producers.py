@@ -88,7 +88,7 @@ class Producer:
                 await self.send_to(broker, topic, queue_id, how, size, format)
             await self.world.tasks.sleep(gap)
 
-    async def send_to(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # the same
+    async def send_to(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # as the option's name
         """Send a message or a batch to one queue."""
         connection = await self._connected(broker)
         if connection is None:
@@ -115,7 +115,7 @@ class Producer:
         else:
             self.world.note(f"{self.name} was refused: {answer.code} {answer.remark}")
 
-    def _find_message(self, topic, size, format):  # noqa: A002  # the same
+    def _find_message(self, topic, size, format):  # noqa: A002  # as the option's name
         ledger = self.world.ledger
         number = len(ledger.sent)
         body, fields = f"m{number} ".encode().ljust(size, b"."), None

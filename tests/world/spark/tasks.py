@@ -104,7 +104,7 @@ def reading(run, read, seen):
 
     def work(worker, number, attempt, partition):
         reader, rows = pickle.loads(read), []  # noqa: S301  # what Spark does
-        piece = pickle.loads(partition)  # noqa: S301  # the same
+        piece = pickle.loads(partition)  # noqa: S301  # what Spark does
         for batch in reader.read(piece):
             rows += batch.to_pylist()
             time.sleep(run.dice.choice(_SPARK_SECONDS))

@@ -276,7 +276,7 @@ class Writes(Application):
             for some in (columns[at : at + _BATCH_ROWS] for at in range(0, len(rows), _BATCH_ROWS))
         )
         message = pickle.loads(writer).write(batches)  # noqa: S301  # what Spark does
-        return pickle.loads(pickle.dumps(message))  # noqa: S301  # the same
+        return pickle.loads(pickle.dumps(message))  # noqa: S301  # what Spark does
 
     async def _tell(self, source, writer, method, messages, batch, run=None):
         """Let a writer commit or abort; in a stream it is a new one in a process. The process

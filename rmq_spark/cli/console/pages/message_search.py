@@ -185,7 +185,7 @@ def json_condition(text: str) -> Condition:
                 is_there = isinstance(step, int) and step < len(found)
             if not is_there:
                 return False
-            found = found[step]  # type: ignore[index]  # it is there
+            found = found[step]  # type: ignore[index]  # checked above
         if isinstance(found, str):
             return found in (value, wanted)
         return isinstance(found, bool) is isinstance(value, bool) and found == value

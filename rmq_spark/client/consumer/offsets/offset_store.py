@@ -106,7 +106,7 @@ class OffsetStore(ABC):
         An operator's reset, or the queue's start, may have set another one in memory meanwhile.
         """
 
-    def stop_overwriting(self) -> None:  # noqa: B027  # nobody else moves those in a file
+    def stop_overwriting(self) -> None:  # noqa: B027  # nothing else changes offsets in a file
         """Stop storing offsets of queues whose stored offset another process may change."""
 
 

@@ -347,7 +347,7 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
     ) -> None:
         with self._mutex:
             if self._pulling_epoch != epoch or self._is_cancelled:
-                return  # or, after a seek, another pull is under way
+                return  # after a seek another pull is under way
             self._pulling_epoch = None
             self._abandon = None
         if delay_ms is None:
