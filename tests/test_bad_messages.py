@@ -143,7 +143,7 @@ def test_message_shows_the_fault_and_place_of_one_that_cannot_be_read(bad, run):
             assert shown["fault"]
 
 
-def test_tail_passes_over_what_cannot_be_read_names_it_and_writes_nothing(bad):
+def test_tail_skips_and_names_unreadable_messages_and_writes_nothing(bad):
     command = [sys.executable, "-m", "rocketpoll", "consume", bad.topic, "--follow"]
     arguments = ["-n", str(len(bad.sound)), "-f", r"%o\n", "--namesrv", bad.broker.address]
     for _ in range(2):

@@ -170,7 +170,7 @@ def test_r26_from_any_offset_a_legal_one_is_found_in_one_more_pull(tmp_path):
     tell(story, tmp_path, disk, **settings)
 
 
-def test_r27_the_smallest_offset_can_be_read_whatever_has_been_given_up(tmp_path):
+def test_r27_the_smallest_offset_can_be_read_after_any_deletion(tmp_path):
     disk, settings = shrunk()
 
     async def first(broker):

@@ -45,7 +45,7 @@ print(*Asked.by)
 """
 
 
-def test_process_that_may_load_pandas_loads_it_beside_the_loop():
+def test_process_that_may_load_pandas_loads_it_in_another_thread():
     run = subprocess.run([sys.executable, "-c", WHERE_ELSE], capture_output=True, check=True)
     assert run.stdout.split() == [b"LoadChunkTools"]
 

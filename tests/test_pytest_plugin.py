@@ -232,7 +232,7 @@ def test_ours(rocketpoll_broker, rocketpoll_topic):
     assert outcome(said) == "2 passed", said
 
 
-def test_importing_it_takes_nothing_along_but_pytest(tmp_path):
+def test_pytest_plugin_imports_only_pytest(tmp_path):
     done = python_program(
         """
         import sys, pytest

@@ -158,7 +158,7 @@ def test_stream_reads_each_message_once_while_the_clock_is_moved(started, rocket
         stream.check_answer(("first",), *((number,) for number in numbers))
 
 
-def test_stream_waits_for_an_away_broker_and_reads_on(started, rocketpoll_broker):
+def test_stream_waits_for_an_unreachable_broker_and_continues(started, rocketpoll_broker):
     with started() as stream:
         stream.add_data("one")
         stream.process_all()

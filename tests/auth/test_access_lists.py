@@ -264,7 +264,7 @@ def test_source_range_covers_addresses(source, covered, others):
     assert not any(map(covers, others))
 
 
-def test_access_list_with_thousands_of_rules_looks_at_few_for_a_need():
+def test_access_list_with_thousands_of_rules_checks_few_for_each_right():
     entries = [
         PolicyEntryInfo(**{**GOOD, "resource": f"Topic:{'x' * (n % 200)}{n}*"})
         for n in range(RULES_MAX)

@@ -282,7 +282,7 @@ def test_command_on_a_cluster_with_one_broker_down_names_it(failed, verb, two_br
     assert ". Run rocketpoll cluster health to see which brokers answer" in said
 
 
-def test_half_a_cluster_away_and_messages_go_to_the_other_half(run, two_brokers):
+def test_produce_with_one_broker_down_sends_to_the_other(run, two_brokers):
     address, _ = two_brokers
     ran = run("produce", "orders", "--namesrv", address, stdin=b"1\n2\n3\n4\n")
     assert (ran.code, ran.err) == (0, "")

@@ -73,7 +73,7 @@ def test_ctrl_c_ends_it_quietly(cluster):
         assert timing.stderr.read() == ""
 
 
-def test_options_that_mean_nothing_together_are_refused(run, cluster):
+def test_bench_refuses_contradicting_options(run, cluster):
     ran = run("bench", "produce", cluster.topic(), "--batch", 2, "--in-flight", 2)
     assert ran.code == 2
     assert "--in-flight and --batch exclude each other" in ran.err

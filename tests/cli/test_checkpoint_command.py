@@ -67,7 +67,7 @@ def test_checkpoint_command_names_entry_that_is_no_file(checkpoint, how, make, c
     assert f"{path} is not a file" in capsys.readouterr().err
 
 
-def test_files_that_are_no_batches_are_passed_over(checkpoint, capsys):
+def test_checkpoint_command_ignores_files_that_are_no_batches(checkpoint, capsys):
     for name in ("\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT TWO}", "13.tmp", ".12.crc"):
         for folder in ("offsets", "commits"):
             Path(checkpoint, folder, name).write_text("x", encoding="utf-8")

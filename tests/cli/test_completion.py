@@ -71,5 +71,5 @@ def test_topics_groups_and_profiles_complete(cluster, tmp_path):
     wait_until("names", lambda: completed(option, **away) == [topic])
 
 
-def test_cluster_that_is_away_completes_nothing():
+def test_completion_of_an_unreachable_cluster_is_empty():
     assert completed("rocketpoll consume o", NAMESRV_ADDR="127.0.0.1:1") == []

@@ -150,7 +150,7 @@ def test_progress_is_shown_in_a_terminal(cluster):
     assert "2 messages, " in shown
 
 
-def test_options_that_mean_nothing_together_are_refused(run, cluster):
+def test_produce_refuses_contradicting_options(run, cluster):
     assert "--whole needs files" in run("produce", "T", "--whole").err
     assert "--property x has no name or no =" in run("produce", "T", "-p", "x").err
 

@@ -347,7 +347,7 @@ def test_uninstrument_stops_tracing(seen, broker, producer):
     assert not seen.spans("send unseen")
 
 
-def test_opentelemetry_without_its_extra_names_it(tmp_path):
+def test_opentelemetry_without_its_package_names_the_extra(tmp_path):
     done = python_program(
         "import sys; sys.modules['opentelemetry'] = None\nimport rocketpoll.opentelemetry",
         cwd=tmp_path,

@@ -75,7 +75,7 @@ PLAIN = st.recursive(
 
 @pytest.mark.parametrize("name", ["json", "msgpack"])
 @given(PLAIN)
-def test_plain_values_come_back_equal(name, value):
+def test_serializers_return_plain_values_unchanged(name, value):
     by = SERIALIZERS[name]
     assert by.loads(encode_value(value, by)) == value
 

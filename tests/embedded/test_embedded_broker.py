@@ -500,7 +500,7 @@ def test_notebook_view_of_an_embedded_broker_lists_user_topics():
     assert "broker-a</td>" not in shown
 
 
-def test_topics_that_cannot_be_asked_for_are_no_error_in_a_notebook(monkeypatch):
+def test_notebook_display_says_that_topics_are_unavailable(monkeypatch):
     def gone(_):
         raise EmbeddedBrokerError("<gone>")
 

@@ -338,7 +338,7 @@ def test_invalid_fault_is_refused(broker, fault, error, why):
 
 
 @pytest.mark.parametrize("found", [5, None, "away"])
-def test_begin_fault_refuses_what_is_no_fault(broker, found):
+def test_begin_fault_refuses_other_types(broker, found):
     needed = r"fault: needed a Fault, found .*with broker\.away"
     for ask in (broker.begin_fault, broker.end_fault):
         with broker.leaving_no_faults(), pytest.raises(TypeError, match=needed):

@@ -159,7 +159,7 @@ def test_java_reply_of_a_consumer_reaches_its_requester(start, topic, group):
     assert asker.replied()["body"] == "answer"
 
 
-def test_java_operator_looks_at_messages_and_offsets(secured, java, start, topic):
+def test_java_operator_queries_messages_and_offsets(secured, java, start, topic):
     (sent,) = start(Producer, WRITER, "senders").send(topic, to_send("found", keys="k7"))
     place = {"topic": topic, "brokerName": NAME, "queueId": 0}
     assert java.ask("admin offsets", **place)["max"] == 1

@@ -298,7 +298,7 @@ def test_equal_deadlines_expire_in_steps():
     assert len(hold.woken) == 625
 
 
-def test_deadlines_keep_their_order_when_those_of_pulls_that_have_left_are_thrown_away():
+def test_hold_deadlines_stay_ordered_when_those_of_released_pulls_are_discarded():
     hold = Hold(HoldLimits(holds_max=10_000))
     timeouts_ms = random.Random(7).sample(range(5_000, 20_000), 2_000)
     for queue_id, timeout_ms in enumerate(timeouts_ms):

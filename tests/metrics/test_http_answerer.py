@@ -136,7 +136,7 @@ def test_clients_that_are_being_answered_are_limited():
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /now HT", b"GET /now HTTP/1.1\r\nX: "])
-def test_probe_is_answered_though_an_attacker_keeps_all_places(said):
+def test_probe_is_answered_though_an_attacker_holds_all_connections(said):
     async def story(answerer, port, _):
         attackers = []
         for number in range(3 * CLIENTS_MAX):

@@ -66,7 +66,7 @@ def test_loop_lag_metric_counts_a_late_loop(tmp_path):
     tell(story, tmp_path, metricsPort=0)
 
 
-def test_clients_that_are_turned_away_are_counted_by_the_limit(tmp_path):
+def test_refused_clients_are_counted_by_limit(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a")

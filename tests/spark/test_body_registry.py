@@ -340,7 +340,7 @@ def test_registry_that_does_not_answer_is_refused_at_load():
 
 
 @pytest.mark.parametrize("answer", ["[]", "not JSON", '{"id": "x"}'])
-def test_answer_of_something_else_is_refused_at_load(registry, monkeypatch, answer):
+def test_registry_answer_of_another_server_is_refused_at_load(registry, monkeypatch, answer):
     registry.add(SUBJECT, FIRST)
     monkeypatch.setattr("support.servers.schema_registry.json.dumps", lambda _: answer)
     with pytest.raises(OptionError, match=r"bodyRegistry: schema registry .*: its answer"):

@@ -184,7 +184,7 @@ def test_unreadable_record_is_identified_by_its_stated_crc(stored, body):
 
 
 @pytest.mark.parametrize("body", ["one", "three"])
-def test_rows_beside_an_unreadable_one_are_not_believed(stored, body):
+def test_span_with_an_unreadable_row_is_data_loss(stored, body):
     broker, damage = stored
     [span] = named((0, ["none", "of", "these", "was"]))
     damage(body, LENGTH)

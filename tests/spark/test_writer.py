@@ -20,7 +20,7 @@ from rmq_spark.spark.writer import BatchWriter, TaskCommitMessage, to_record_bat
 from rmq_spark.wire.message_queue import MessageQueue
 
 
-def test_rows_become_columns_of_the_kinds_that_they_have():
+def test_sink_rows_become_columns_of_their_types():
     kinds = {
         "body": "binary",
         "properties": "map<string,string>",

@@ -70,7 +70,7 @@ def sign_in(page):
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_console_pages_fit_their_window_in_every_look(open_page, cluster, look):
+def test_console_pages_fit_their_window_in_every_theme(open_page, cluster, look):
     page = open_page(**LOOKS[look])
     background = set()
     for path in paths(staged(cluster)):

@@ -147,6 +147,6 @@ def test_text_without_secrets_stays(text):
 
 
 @pytest.mark.parametrize("half", [slice(None), slice(1, None), slice(None, 2)])
-def test_half_of_a_private_key_is_hidden_as_well(half):
+def test_debug_bundle_hides_parts_of_private_keys(half):
     lines = PEM.split("\\n")[half]
     assert UNKNOWN not in Redactor([]).text("\n".join(lines))

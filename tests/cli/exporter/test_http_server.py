@@ -60,7 +60,7 @@ def test_exporter_does_not_look_up_the_host_name(monkeypatch):
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nX: a", b"POST / HTTP/1.1\r\n"])
-def test_newcomers_are_served_though_an_attacker_keeps_all_places(port, said):
+def test_new_clients_are_served_though_an_attacker_holds_all_connections(port, said):
     idle = []
     for number in range(3 * CLIENTS_MAX):
         idle.append(socket.create_connection(("127.0.0.1", port)))

@@ -38,7 +38,7 @@ def test_text_between_pem_blocks_is_ignored(tmp_path):
     assert TlsSettings.of_files(ca_file=str(tmp_path / "ca.pem")).ca.text == block * 2
 
 
-def test_ca_file_that_is_no_text_holds_no_certificate(tmp_path):
+def test_binary_ca_file_has_no_certificate(tmp_path):
     damaged = Path(CA["ca_file"]).read_bytes().replace(b"M", b"\xff", 1)
     (tmp_path / "ca.pem").write_bytes(damaged)
     with pytest.raises(TlsRejected, match="contains no certificate"):

@@ -44,7 +44,7 @@ def changed(request, **fields):
     return request._replace(ext_fields={**request.ext_fields, **fields})
 
 
-def test_second_message_of_a_kind_reuses_the_send_plan(plans):
+def test_second_message_of_a_shape_reuses_the_cached_send(plans):
     first, born_timestamp, properties = plans.resolve(send_request("a", properties={"KEYS": "1"}))
     assert (born_timestamp, properties) == (1_600_000_000_000, "KEYS\x011\x02")
     again = changed(send_request("b", properties={"KEYS": "2"}), g="1600000000005")

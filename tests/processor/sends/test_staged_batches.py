@@ -98,7 +98,7 @@ def test_staged_rows_are_committed_and_their_last_batch_is_found(parts, room):
     assert body_in(CommittedBatch, room.last()) == committed
 
 
-def test_repeated_stage_and_commit_answer_as_done(parts, room):
+def test_repeated_stage_and_commit_succeed_without_effect(parts, room):
     room.stage("a")
     first = room.commit("a")
     assert room.stage("a").ext_fields["isCommitted"] == "true"

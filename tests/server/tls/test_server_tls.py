@@ -87,7 +87,7 @@ def test_tls_is_offered_from_a_certificate_on(files):
     assert new_tls(files.settings(**{"tls.server.mode": "enforcing"})).is_enforced
 
 
-def test_reload_takes_the_files_of_now(files, caplog):
+def test_tls_reload_reads_the_current_files(files, caplog):
     tls = new_tls(files.settings())
     assert presented(tls) in pem("server.pem")
     files.put("named.pem")
@@ -176,7 +176,7 @@ def test_start_with_an_invalid_certificate_logs_it_and_continues(files, caplog, 
     assert why in line
 
 
-def test_authorities_of_clients_are_watched_as_well(files, caplog):
+def test_tls_reload_watches_the_client_authorities(files, caplog):
     settings = files.settings(
         **{
             "tls.server.authClient": "true",

@@ -329,7 +329,7 @@ def damaged(kind, data, at, value):
     st.integers(0, 255),
     COUNTS,
 )
-def test_damage_anywhere_ends_the_connection_and_nothing_else(version, place, kind, value, count):
+def test_damaged_tls_stream_ends_only_its_connection(version, place, kind, value, count):
     problems = []
 
     def damage(position, data):

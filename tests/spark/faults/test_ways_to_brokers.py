@@ -56,7 +56,7 @@ def test_nat_forgetting_idle_connections_fails_no_batch(pair, monkeypatch):
         assert_read(query, bodies)
 
 
-def test_hiccups_that_lie_far_apart_are_each_waited_for(pair, monkeypatch):
+def test_query_waits_for_each_of_several_distant_outages(pair, monkeypatch):
     """The outages are further apart than a broker is waited for, with no request in between."""
     query, bodies = pair.read_before(requestTimeoutMs=200, retryTimeoutMs=10_000)
     ahead = [0.0]
