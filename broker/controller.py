@@ -25,7 +25,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 from rmq_spark.wire.names import OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, revive_topic
 
 from .auth.access_control import AccessControl
@@ -66,11 +66,11 @@ from .server.server import CannotListen, RemotingServer
 from .server.tls.server_tls import ServerTls
 from .settings.config import BrokerConfig
 from .settings.settings import Reload, plan_reload
+from .state.broker_stats import BrokerStats
 from .state.members.client_channel_info import MembershipLimits
 from .state.members.consumers import ConsumerManager
 from .state.members.producers import ProducerManager
 from .state.members.queue_locks import QueueLocks
-from .state.stats.broker_stats import BrokerStats
 from .store.config import BrokerRole
 from .store.errors import StoreError, TransientFailure, describe_error, is_transient
 from .store.files.disk import DiskUsage, LocalDisk

@@ -10,10 +10,10 @@ import time
 
 from rmq_spark.wire.chunk import DEFAULT_COLUMNS, RecordChunk, chunk_columns, encode_chunk
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 MESSAGES = 100_000
 

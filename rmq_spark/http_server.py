@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from rmq_spark.wire.hosts import host_of, names_this_machine
+from rmq_spark.wire.message.hosts import host_of, names_this_machine
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

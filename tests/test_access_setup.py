@@ -14,7 +14,7 @@ from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import small_config
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.signature import signed_fields
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.auth.plain.plain_accounts import PlainAclError

@@ -81,9 +81,9 @@ def test_each_ignore_of_ruff_or_mypy_gives_its_reason():
             ("ssl", "rmq_spark.client.transport.tls.settings"),
         ),
         ("rmq_spark.client.api.broker_api", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
-        ("rmq_spark.wire.command", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
+        ("rmq_spark.wire.remoting.command", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
-        ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
+        ("rmq_spark.wire.message.record", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.chunk", ("pyspark", "rocketpoll")),
         ("rmq_spark.spark.writer", ("numpy", "pyarrow", "rocketpoll")),
         (

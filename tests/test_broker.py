@@ -12,9 +12,9 @@ from support.stores.small_store import components_of
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import LanguageCode, RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.record import decode_records
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 # ---- the checks, in their order: each request breaks the rules of all rows from its own on
 

@@ -13,7 +13,7 @@ from support.brokers.in_process import tell
 from support.clients.remoting_clients import send_request
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.server.fair_scheduler import SLICE_SECONDS, TURN_SECONDS
 
 STEP_SECONDS = 0.002

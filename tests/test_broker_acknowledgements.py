@@ -18,12 +18,12 @@ from support.stores.small_store import encoded, message
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import (
     AppendChunkRequestHeader,
     ConsumerSendMsgBackRequestHeader,
 )
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

@@ -16,9 +16,9 @@ from support.brokers.processes import BrokerProcess
 from support.clients.remoting_clients import BrokerClients, pull_request, send_request
 
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import FRAME_BYTES_MAX
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import FRAME_BYTES_MAX
 
 # Longer campaigns take their length from here.
 REQUESTS = int(os.environ.get("ROCKETPOLL_FUZZ_REQUESTS", "2000"))

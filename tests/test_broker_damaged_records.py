@@ -18,7 +18,7 @@ from support.suite.selection import count
 
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 COUNT = 5
 BYTES_TRIED = count("ROCKETPOLL_DAMAGED_BYTES", 24, wide=400)

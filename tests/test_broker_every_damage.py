@@ -21,9 +21,9 @@ from support.suite.selection import spread
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message.record import decode_records
 from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 ROUNDS = int(os.environ.get("ROCKETPOLL_DAMAGE_ROUNDS", "1"))

@@ -20,7 +20,7 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.bodies.operators import ConsumerConnection
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 HEARTBEATS = {
     # librocketmq, and so rocketmq-client-python, rocketmq-client-php and Node's addon

@@ -11,9 +11,9 @@ from support.clients.remoting_clients import pull_request, pulled, send_request
 from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message.properties import DELAY
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rmq_spark.wire.properties import DELAY
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 SYNC = {"flushDiskType": "SYNC_FLUSH", "checkpointIntervalMills": "3600000"}

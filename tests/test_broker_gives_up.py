@@ -30,11 +30,11 @@ from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import BatchRequestHeader, StageChunkRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.isa_l import crc32
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.staging import commit_table
 

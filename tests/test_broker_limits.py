@@ -21,9 +21,9 @@ from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message.record import decode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.settings.settings import KEYS
 from rocketpoll.broker.state.members.queue_locks import LOCK_BYTES_MAX, NON_MEMBER_SHARE
 

@@ -8,10 +8,10 @@ from support.brokers.in_process import tell
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import UnregisterClientRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

@@ -24,12 +24,12 @@ from support.stores.small_store import encoded, message
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import (
     AppendChunkRequestHeader,
     ConsumerSendMsgBackRequestHeader,
 )
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll import Admin, EmbeddedBroker
 from rocketpoll.broker.state.tables.topic_config import SMALL_TABLE_TOPICS
 from rocketpoll.broker.store.files.disk import LocalDisk

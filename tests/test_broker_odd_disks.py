@@ -26,8 +26,8 @@ from support.suite.selection import spread
 from test_broker_bad_stores import MOUNTING, found_in, mounted, needs_mounts, put_some
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll import (
     ConsumeFromWhere,
     LitePullConsumer,

@@ -21,10 +21,10 @@ from support.clients.remoting_clients import BrokerClients, pull_request, send_r
 from support.suite.selection import count
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 pytestmark = pytest.mark.deep
 

@@ -12,8 +12,8 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
 from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.record import decode_records
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.server.client_connection import UNSENT_BYTES_MAX
 from rocketpoll.broker.server.limits import ConcurrencyLimit
 

@@ -10,7 +10,7 @@ from support.disks.faulty_disk import FaultyDisk
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from support.clients.remoting_clients import pull_request, pulled
 from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 DURABLE = {"flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s"}
 

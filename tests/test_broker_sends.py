@@ -20,11 +20,11 @@ from support.messages.wire_strategies import odd_properties
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.message_id import decode_offset_message_id
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.message_id import decode_offset_message_id
+from rmq_spark.wire.message.properties import decode_properties
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.processor.sends.send_message import IDS_MAX
 from rocketpoll.broker.store.files.disk import LocalDisk
 

@@ -22,10 +22,10 @@ from rmq_spark.wire.bodies.staged_batches import (
     StagedAttempt,
 )
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import BatchRequestHeader, StageChunkRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 ROWS = 400
 QUEUES = (("StagedT", 0), ("StagedT", 1), ("StagedU", 0))

@@ -10,7 +10,7 @@ from support.disks.faulty_disk import ManualClock
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import TimerMetricsSerializeWrapper
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.message_id import RecallHandle, decode_recall_handle
+from rmq_spark.wire.message.message_id import RecallHandle, decode_recall_handle
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

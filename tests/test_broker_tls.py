@@ -20,8 +20,8 @@ from support.clients.remoting_clients import BrokerClients, pull_request, send_r
 from support.rocketmq.real_broker import free_broker_port
 from support.servers.tls import BROKER_TLS, CERTIFICATES, certificate, client_context
 
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 CERT, KEY = "tls.server.certPath", "tls.server.keyPath"
 OPENSSL = shutil.which("openssl")

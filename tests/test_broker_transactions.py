@@ -14,12 +14,12 @@ from support.disks.faulty_disk import FaultyDisk, ManualClock
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import EndTransactionRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message.message_id import decode_offset_message_id
+from rmq_spark.wire.message.record import decode_record
 from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

@@ -28,8 +28,8 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfig,
 )
 from rmq_spark.wire.codes import RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.processor.fast_paths import ResponseTemplate
 from rocketpoll.broker.processor.pulls import query_message
 from rocketpoll.broker.processor.sends.fast_path.fast_send import FastSend
@@ -37,9 +37,9 @@ from rocketpoll.broker.server import fair_scheduler
 from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.server.fair_scheduler import TURN_SECONDS
 from rocketpoll.broker.server.limits import BYTES_MAX, SMALL_BODY_BYTES
+from rocketpoll.broker.state import broker_stats
+from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.members.consumers import ConsumerManager
-from rocketpoll.broker.state.stats import broker_stats
-from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.append.chunk_appender import ChunkAppender
 from rocketpoll.broker.store.append.record_encoding import RecordRun
 
@@ -515,7 +515,7 @@ def test_counters_of_many_topics_are_carried_on_and_forgotten_bit_by_bit(tmp_pat
         for number in range(300):
             processors.stats.record_put(f"U{number}", 1, 1)
             processors.stats.record_get(f"U{number}", "G", 1, 1, 0)
-        monkeypatch.setattr("rocketpoll.broker.state.stats.broker_stats._KEYS_PER_STEP", 4)
+        monkeypatch.setattr("rocketpoll.broker.state.broker_stats._KEYS_PER_STEP", 4)
         client = await broker.connect()
         asyncio.get_running_loop().stand_still()
         slow_down(monkeypatch, broker_stats.Sum, "add")

@@ -15,9 +15,9 @@ from support.clients.remoting_clients import BrokerClients
 from support.faults.preloaded_libraries import preload
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import HEADERS, QueryMessageRequestHeader
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.record import decode_records
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 SIZES = {
     "flushDiskType": "SYNC_FLUSH",

@@ -18,7 +18,7 @@ from pathlib import Path
 from support.clients.remoting_clients import pull_request, send_request
 from support.brokers.in_process import tell
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.headers.members import AppendChunkRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS

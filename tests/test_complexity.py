@@ -40,7 +40,6 @@ from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.spark.schemas.avro_schema import avro_encoder, avro_schema_of
 from rmq_spark.spark.schemas.columns import check_columns, duplicates
 from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults
-from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.bodies.body_codec import decode_body, unknown_members
 from rmq_spark.wire.bodies.clients import HeartbeatData
@@ -53,11 +52,12 @@ from rmq_spark.wire.bodies.operators import ConsumeStats
 from rmq_spark.wire.chunk import RecordChunk, chunk_columns
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import uncompress_body
-from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch
+from rmq_spark.wire.message.message_batch import BatchedMessage, decode_batch, encode_batch
+from rmq_spark.wire.message.properties import decode_properties
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import decode_properties
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.remoting import header_json, header_msgpack, header_rocketmq
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll.broker.filter.filter_limits import FilterLimits
 from rocketpoll.broker.filter.sql_parser import compile_sql
 from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter

@@ -18,8 +18,8 @@ from support.suite.log_records import lines_of
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import DataVersion
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.common.setting import Secret
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.server import CannotListen

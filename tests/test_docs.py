@@ -22,9 +22,10 @@ from rmq_spark.client.api import broker_api
 from rmq_spark.client.instance import instance
 from rmq_spark.client.producer import arrow_sender, prepared_message, producer
 from rmq_spark.client.transport import connection, frame_writer, pending_requests, remoting_client
-from rmq_spark.wire import compression, framing, header
+from rmq_spark.wire import compression
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.chunk import columns
+from rmq_spark.wire.remoting import framing, header
 from rocketpoll import Admin, EmbeddedBroker, LitePullSettings, PushSettings, aio
 
 ROOT = Path(__file__).parent.parent

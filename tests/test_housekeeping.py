@@ -15,7 +15,7 @@ from support.stores.small_store import checkpointer_of, crash, message, open_sto
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker import controller
 from rocketpoll.broker.runtime import housekeeping
 from rocketpoll.broker.store.errors import FlushFailed

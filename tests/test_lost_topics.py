@@ -11,9 +11,9 @@ from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.runtime.table_reconciliation import TableReconciliation
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")

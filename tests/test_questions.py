@@ -6,7 +6,7 @@ import asyncio
 
 from support.brokers.in_process import run
 
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.common.outgoing_requests import OutgoingRequests
 
 

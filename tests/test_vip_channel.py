@@ -13,9 +13,9 @@ from support.rocketmq.real_broker import free_broker_port
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.message_id import decode_offset_message_id
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.server.server import RemotingServer
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 TIMEOUT_SECONDS: Final = 5.0
 NEWCOMER_SECONDS: Final = 0.04

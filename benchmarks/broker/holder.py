@@ -26,8 +26,8 @@ from benchmarks.broker.requests import (
     pull_request,
     send_request,
 )
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 TOPIC = "held"
 _BODY = bytes(100)

@@ -8,8 +8,6 @@ from types import TracebackType
 from typing import NamedTuple
 
 from rmq_spark.wire.codes import LanguageCode, PullSysFlag, RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers.members import (
     GetMaxOffsetRequestHeader,
     GetRouteInfoRequestHeader,
@@ -17,6 +15,8 @@ from rmq_spark.wire.headers.members import (
     SendMessageRequestHeader,
 )
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 TOPIC_OF_ALL = "TBW102"
 """A topic that a broker has from the start, if it creates topics on the first send."""

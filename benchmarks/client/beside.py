@@ -23,8 +23,8 @@ from rmq_spark.client.consumer.dispatch.listeners import MessageListenerConcurre
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll import ClientInstance, EmbeddedBroker, Message, Producer, PushConsumer
 
 MESSAGES = 500

@@ -32,8 +32,8 @@ from rmq_spark.client.errors import TooManyPending
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.results import SendResult
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll import EmbeddedBroker, Message, Producer
 
 SENDS = 1_000

@@ -11,8 +11,8 @@ from random import Random
 
 from benchmarks.harness import Case, Target
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage, decode_records, encode_record
 from rocketpoll.broker.filter.sql_filter import SqlFilter
 from rocketpoll.broker.filter.sql_parser import compile_sql
 

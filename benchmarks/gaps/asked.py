@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.codes import PullSysFlag, RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 class Scale(NamedTuple):

@@ -14,7 +14,6 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import (
     BatchRequestHeader,
@@ -22,7 +21,8 @@ from rmq_spark.wire.headers.members import (
     LastBatchRequestHeader,
     StageChunkRequestHeader,
 )
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record import StoredMessage, encode_record
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 def batch_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, cast
 
 import uvloop
 
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.settings.settings import load_config

@@ -19,8 +19,8 @@ from rmq_spark.wire.bodies.clients import (
     SubscriptionData,
 )
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumerStatusRequestHeader
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 

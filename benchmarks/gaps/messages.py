@@ -18,13 +18,13 @@ from rmq_spark.wire.bodies.pop import (
 )
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import AppendChunkRequestHeader
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.message_id import RecallHandle, encode_offset_message_id
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.message_id import RecallHandle, encode_offset_message_id
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage, encode_record
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 _LONG = " ".join(f"k{number}" for number in range(5_000))
 _DEAR = " AND ".join(f"p{number} IS NULL" for number in range(60))

@@ -10,7 +10,7 @@ from benchmarks.gaps.row import Row, row_of, rows_of
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 BROKER = "broker-a"
 CLUSTER = "DefaultCluster"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from benchmarks.gaps.measured import Client, Gap, MeasuredBroker
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 class Row(NamedTuple):

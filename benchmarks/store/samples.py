@@ -19,9 +19,9 @@ from benchmarks.store.workspace import now_ms
 from benchmarks.traffic import VariedTraffic
 from rmq_spark.wire.chunk import EncodedChunk, RecordChunk, encode_chunk
 from rmq_spark.wire.chunk.checksums import with_empty_checksums, write_checksums
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage
 from rocketpoll.broker.store.components import COMMIT_LOG
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.files.disk import LocalDisk

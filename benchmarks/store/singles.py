@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, now_ms, open_store
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage
 from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.filter.subscription import build_subscription_data
 from rocketpoll.broker.filter.subscription import message_filter as message_filter_of

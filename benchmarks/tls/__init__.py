@@ -25,9 +25,9 @@ from benchmarks.broker.process import Process
 from benchmarks.harness import Case
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.codes import PullSysFlag, RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll import Admin, TlsSettings
 from rocketpoll.broker.embedded.throwaway_authority import ThrowawayAuthority
 

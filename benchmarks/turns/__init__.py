@@ -23,8 +23,8 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import LanguageCode, PullSysFlag, RequestCode
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.properties import encode_properties
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.client_connection import ClientConnection, ConnectionTable
 from rocketpoll.broker.server.fair_scheduler import FairScheduler

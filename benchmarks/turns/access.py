@@ -27,8 +27,8 @@ from benchmarks.turns import LIBRARIES, Turns, batch, pull, send
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rmq_spark.wire.signature import signed_fields
 
 _BUILD = Path(__file__).parents[2] / "build"

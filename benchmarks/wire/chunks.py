@@ -27,7 +27,7 @@ from rmq_spark.wire.chunk import (
     chunk_columns,
     encode_chunk,
 )
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.record import decode_records
 
 _BODY_BYTES = {"100 B": 100, "1 KB": 1024}
 _SMALL = "100 B"

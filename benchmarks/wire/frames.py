@@ -7,8 +7,8 @@ from collections.abc import Callable
 from benchmarks.harness import Case, Target
 from benchmarks.wire.samples import FRAMES, codec_of, pull_request
 from rmq_spark.wire.codes import RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import Frame, FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import Frame, FrameReader
 
 _FRAMES_PER_FEED = 64
 """The frames that one read of a socket brings when the other side is busy, about."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 from benchmarks.harness import Case
 from benchmarks.wire.samples import properties_text, stored_messages
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch
-from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.message.message_batch import BatchedMessage, decode_batch, encode_batch
+from rmq_spark.wire.message.record import StoredMessage, decode_records, encode_record
 
 _MESSAGES = 32
 """The number of messages that clients ask for in one pull by default."""

@@ -19,7 +19,6 @@ from rmq_spark.wire.codes import (
     ResponseCode,
     SerializeType,
 )
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.codec import HeaderCodec
 from rmq_spark.wire.headers.members import (
     PullMessageRequestHeader,
@@ -27,7 +26,8 @@ from rmq_spark.wire.headers.members import (
     SendMessageRequestHeader,
 )
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from rmq_spark.wire.message.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 Columns: TypeAlias = Mapping[str, Any]
 """Messages in the columns that `encode_chunk` takes."""

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ..common.channel import Channel, Identity
 from ..common.log_limit import LogLimit, printable

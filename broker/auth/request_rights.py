@@ -33,9 +33,9 @@ from rmq_spark.wire.bodies.configs import (
 )
 from rmq_spark.wire.bodies.pop import BatchAckMessageRequestBody
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX, reply_topic
 from rmq_spark.wire.pop import normal_topic
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ..common.request_content import body_in_steps, body_of, header_of
 from .rights import Action, Need, ResourceType, group_need, topic_need

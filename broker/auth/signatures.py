@@ -14,8 +14,8 @@ from hmac import compare_digest
 from typing import Final
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 from rmq_spark.wire.signature import SIGNATURE, sign
 
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"

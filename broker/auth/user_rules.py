@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.signature import ACCESS_KEY
 
 from ..common.channel import Identity

@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 
 
 @dataclass(frozen=True, slots=True)

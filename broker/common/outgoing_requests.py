@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 ReplyCallback: TypeAlias = Callable[["RemotingCommand | None"], None]
 """Called with the response, or with None if there is none."""

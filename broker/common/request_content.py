@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 from rmq_spark.errors import HeaderError, RocketPollError
 from rmq_spark.wire.bodies import decode_body, decode_body_in_steps
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 Body = TypeVar("Body")
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from math import copysign, inf, isnan
 from typing import Any, TypeAlias, TypeVar
 
-from rmq_spark.wire.java_numbers import parse_int32, parse_int64
-from rmq_spark.wire.properties import BLANKS
+from rmq_spark.wire.message.properties import BLANKS
+from rmq_spark.wire.remoting.java_numbers import parse_int32, parse_int64
 
 Value: TypeAlias = "bool | int | float | str | None"
 

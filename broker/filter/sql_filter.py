@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.message.properties import decode_properties
 
 from .sql_expression import SqlExpression
 

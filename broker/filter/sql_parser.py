@@ -23,7 +23,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 from rmq_spark.errors import Verbatim, excerpt
-from rmq_spark.wire.java_numbers import parse_int64
+from rmq_spark.wire.remoting.java_numbers import parse_int64
 
 from .errors import FilterError
 from .filter_limits import DEFAULT_LIMITS, FilterLimits

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
-from rmq_spark.wire.properties import BLANKS, TAG_SEPARATOR, tags_code
+from rmq_spark.wire.message.properties import BLANKS, TAG_SEPARATOR, tags_code
 
 from .errors import FilterError
 from .filter_limits import DEFAULT_LIMITS, FilterLimits

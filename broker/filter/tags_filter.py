@@ -12,7 +12,7 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rmq_spark.wire.properties import TAGS
+from rmq_spark.wire.message.properties import TAGS
 
 if TYPE_CHECKING:  # importing these takes a tenth of a second, which only many messages justify
     import numpy as np

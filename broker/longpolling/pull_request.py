@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ..common.channel import Channel
 

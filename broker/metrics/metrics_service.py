@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from rmq_spark import __version__
-from rmq_spark.wire.hosts import host_of, names_this_machine
+from rmq_spark.wire.message.hosts import host_of, names_this_machine
 
 from ..common.channel import BackgroundSteps
 from ..common.histogram import Histogram

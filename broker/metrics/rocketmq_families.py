@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from rmq_spark.wire.bodies.clients import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
-from ..state.stats.broker_stats import GROUP_GET, TOPIC_PUT, Key, Sum
+from ..state.broker_stats import GROUP_GET, TOPIC_PUT, Key, Sum
 from ..store.errors import EndUnknown, StoreError
 from ..store.records.fields import read_fields
 from ..store.results import PhysicalOffset

@@ -24,11 +24,11 @@ from rmq_spark.errors import RecordError, WireError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.bodies.pop import PopCheckPoint
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.java_numbers import INT32_MAX
+from rmq_spark.wire.message.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, change_properties
+from rmq_spark.wire.message.record import StoredMessage, decode_record, magic_of
 from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic
 from rmq_spark.wire.pop import FIRST_POP_TIME, ORIGIN_GROUP, normal_topic, pop_retry_topic
-from rmq_spark.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, change_properties
-from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX
 
 from ..schedule.delayed_message import WITHOUT_DELAY
 from ..schedule.real_topic_delivery import RETRY_MS, DeliveryBudget, RealTopicDelivery

@@ -16,10 +16,10 @@ from typing import Final, TypeAlias
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.pop import AckMsg, BatchAckMsg, PopCheckPoint
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.message.properties import TAGS, TIMER_DELIVER_MS, UNIQ_KEY, encode_properties
+from rmq_spark.wire.message.record import StoredMessage, magic_of
 from rmq_spark.wire.names import SYSTEM_GROUP_PREFIX
-from rmq_spark.wire.properties import TAGS, TIMER_DELIVER_MS, UNIQ_KEY, encode_properties
-from rmq_spark.wire.record import StoredMessage, magic_of
 
 from ..schedule.timer_message import TimerRules, to_timer_topic
 from ..store.message_store import MessageStore

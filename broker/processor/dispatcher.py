@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import CommandFlag, RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..auth.access_control import AccessControl
 from ..common.channel import Channel, ResponseSteps

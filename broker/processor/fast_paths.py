@@ -13,10 +13,10 @@ from typing import Final, Generic, TypeVar
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import CommandFlag, ResponseCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.header import Header
-from rmq_spark.wire.header_json import JsonResponseTemplate, decode_header
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.header import Header
+from rmq_spark.wire.remoting.header_json import JsonResponseTemplate, decode_header
 from rmq_spark.wire.signature import SIGNATURE
 
 from ..common.channel import Channel

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 
 from ..auth.access_control import AccessControl
 from ..auth.user_tables import AclTable, UserTable
@@ -32,10 +32,10 @@ from ..pop.revive_log import ReviveLog
 from ..schedule.schedule_message_service import ScheduleMessageService
 from ..schedule.timer_message_store import TimerMessageStore
 from ..settings.config import BrokerConfig
+from ..state.broker_stats import BrokerStats
 from ..state.members.consumers import ConsumerManager
 from ..state.members.producers import ProducerManager
 from ..state.members.queue_locks import QueueLocks
-from ..state.stats.broker_stats import BrokerStats
 from ..state.tables.consumer_offset import ConsumerOffsetManager
 from ..state.tables.consumer_order_info import ConsumerOrderInfoManager
 from ..state.tables.kv_config import KVConfigs

@@ -7,8 +7,8 @@ from typing import Final
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import ResponseCode, TopicPermission
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import StoredMessage, decode_record
+from rmq_spark.wire.message.record import StoredMessage, decode_record
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..auth.rights import Action, ResourceType
 from ..common.channel import Channel

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ..common.channel import Channel, ResponseSteps
 from ..state.tables.table import Change, Name, NamedTable, Value

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies import encode_body, encode_body_in_steps
 from rmq_spark.wire.codes import CommandFlag, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ..common.channel import Channel, ResponseSteps
 from ..common.request_content import (

@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Any
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers import exchange_of
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 _READ_BYTES = 65_536
 

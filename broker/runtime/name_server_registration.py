@@ -25,11 +25,11 @@ from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import RegisterBrokerBody, TopicConfigSerializeWrapper
 from rmq_spark.wire.bodies.operators import ClusterInfo
 from rmq_spark.wire.codes import MASTER_ID, RequestCode, ResponseCode, TopicPermission
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import (
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ..store.errors import Degradation
 from .name_server_connection import NameServerConnection, NameServerError, build_request

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ..common.channel import BackgroundSteps, Channel, ResponseSteps
 from ..longpolling.pop_request import PopRequest

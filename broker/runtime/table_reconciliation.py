@@ -13,8 +13,8 @@ import logging
 from collections.abc import Sequence
 
 from rmq_spark.errors import format_count
+from rmq_spark.wire.message.record_layout import RECORD_BYTES_MIN
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 from ..state.tables.topic_config import QUEUE_NUMS_MAX
 from ..store.config import StoreConfig

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from rmq_spark.wire.message.properties import DELAY, REAL_TOPIC, WAIT, change_properties
+from rmq_spark.wire.message.record import StoredMessage, magic_of
 from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from rmq_spark.wire.properties import DELAY, REAL_TOPIC, WAIT, change_properties
-from rmq_spark.wire.record import StoredMessage, magic_of
 
 REAL_QUEUE_ID: Final = "REAL_QID"
 

@@ -17,8 +17,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rmq_spark.wire.message.record import StoredMessage
 from rmq_spark.wire.names import light_queue_fault, topic_fault
-from rmq_spark.wire.record import StoredMessage
 
 from ..common.recent_losses import LossKind, RecentLosses
 from ..store.errors import TransientFailure

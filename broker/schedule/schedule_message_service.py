@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 from rmq_spark.errors import RecordError, format_count
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
+from rmq_spark.wire.message.record import decode_record
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rmq_spark.wire.record import decode_record
 
 from ..state.tables.table import SavedTable, Table
 from ..store.errors import Degradations, EndUnknown, UnreadableFile

@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rmq_spark.wire.java_numbers import INT32_MAX
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX
 
 from ..store.files.file_pool import FileGroup, FilePool
 from ..store.files.mapped_file_queue import MappedFileQueue

@@ -15,9 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rmq_spark.wire.java_numbers import parse_int64
-from rmq_spark.wire.names import TIMER_TOPIC
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message.properties import (
     REAL_TOPIC,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
@@ -28,7 +26,9 @@ from rmq_spark.wire.properties import (
     WAIT,
     change_properties,
 )
-from rmq_spark.wire.record import StoredMessage, magic_of
+from rmq_spark.wire.message.record import StoredMessage, magic_of
+from rmq_spark.wire.names import TIMER_TOPIC
+from rmq_spark.wire.remoting.java_numbers import parse_int64
 
 from .delayed_message import REAL_QUEUE_ID, to_named_topic
 

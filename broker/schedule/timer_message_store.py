@@ -21,9 +21,14 @@ from itertools import chain
 from typing import Final
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire.message.properties import (
+    REAL_TOPIC,
+    TIMER_RECALLED_KEY,
+    UNIQ_KEY,
+    java_string_hash,
+)
+from rmq_spark.wire.message.record import StoredMessage, decode_record
 from rmq_spark.wire.names import TIMER_TOPIC
-from rmq_spark.wire.properties import REAL_TOPIC, TIMER_RECALLED_KEY, UNIQ_KEY, java_string_hash
-from rmq_spark.wire.record import StoredMessage, decode_record
 
 from ..common.histogram import Histogram
 from ..state.tables.table import SavedTable

@@ -20,7 +20,7 @@ import logging
 from collections import Counter
 from typing import Final, Generic
 
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 
 from ..common.log_limit import LogLimit
 from ..settings.config import ServerLimits

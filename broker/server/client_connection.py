@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.codes import CommandFlag, ResponseCode
-from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
-from rmq_spark.wire.header import NO_EXT_FIELDS
-from rmq_spark.wire.hosts import Host, host_of
+from rmq_spark.wire.message.hosts import Host, host_of
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import PREFIX_BYTES, Buffer, FrameReader
+from rmq_spark.wire.remoting.header import NO_EXT_FIELDS
 
 from ..common.channel import Identity
 from ..common.outgoing_requests import OutgoingRequests, ReplyCallback

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Final, Generic, Protocol, TypeVar
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 
 BYTES_MAX: Final = 4 << 20
 """The maximum bytes of multi-step requests, which use twenty times as much when decoded."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from rmq_spark.wire.framing import HEADER_BYTES_MAX
+from rmq_spark.wire.remoting.framing import HEADER_BYTES_MAX
 
 from ..common.setting import (
     ADDRESS,

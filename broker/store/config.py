@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from rmq_spark.wire.framing import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from rmq_spark.wire.remoting.framing import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 
 from ..common.setting import (
     COUNT,

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import StoredMessage, decode_record
+from rmq_spark.wire.message.record import StoredMessage, decode_record
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..common.recent_losses import RecentLosses
 from .append.chunk_appender import AdmitFunction, ChunkAppender, Sizes, run_steps

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
 
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.framing import Buffer
 
 if TYPE_CHECKING:
     import numpy as np

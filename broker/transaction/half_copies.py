@@ -11,7 +11,7 @@ that without a scan a restarted broker would check a half message and its copies
 from __future__ import annotations
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
 
 from ..store.results import GetMessageResult, GetMessageStatus
 from .half_message import prepared_queue_offset, size_of

@@ -24,9 +24,7 @@ from dataclasses import replace
 from typing import Final
 
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.java_numbers import INT64_MAX
-from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message.properties import (
     IMMUNITY_SECONDS,
     REAL_TOPIC,
     TAGS,
@@ -36,8 +34,10 @@ from rmq_spark.wire.properties import (
     change_properties,
     encode_properties,
 )
-from rmq_spark.wire.record import StoredMessage, magic_of
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rmq_spark.wire.message.record import StoredMessage, magic_of
+from rmq_spark.wire.message.record_layout import RECORD_BYTES_MIN
+from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from rmq_spark.wire.remoting.java_numbers import INT64_MAX
 
 from ..schedule.delayed_message import REAL_QUEUE_ID, to_real_topic
 

@@ -32,9 +32,9 @@ from functools import partial
 from typing import Final
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire.message.properties import UNIQ_KEY
+from rmq_spark.wire.message.record import StoredMessage, decode_record
 from rmq_spark.wire.names import CHECK_GROUP, CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from rmq_spark.wire.properties import UNIQ_KEY
-from rmq_spark.wire.record import StoredMessage, decode_record
 
 from ..common.recent_losses import LossKind, RecentLosses
 from ..schedule.real_topic_delivery import RETRY_MS, DeliveryBudget

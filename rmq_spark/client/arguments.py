@@ -14,7 +14,6 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import Verbatim, WireError, excerpt, nearest_name, sanitize
-from rmq_spark.wire.java_numbers import INT32_MAX, INT64_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import (
     DLQ_PREFIX,
@@ -26,6 +25,7 @@ from rmq_spark.wire.names import (
     topic_characters_max,
     topic_fault,
 )
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX, INT64_MAX
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")

@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.record import StoredMessage, decode_record, record_size
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 
 _HEAD: Final = struct.Struct(layout.struct_format(layout.HEAD))
 _SIZE_AND_MAGIC: Final = struct.Struct(layout.struct_format(layout.HEAD[:2]))

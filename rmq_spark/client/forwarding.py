@@ -35,14 +35,14 @@ from rmq_spark.client.damaged_records import BadRecord, decode_damaged_record
 from rmq_spark.client.errors import MessageRejected, NotResendable
 from rmq_spark.client.message import BODY_BYTES_MAX, Message, MessageExt, to_message
 from rmq_spark.errors import BodyError, RecordError, escape_surrogates, sanitize
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
-from rmq_spark.wire.message_id import UniqueId
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.message_id import UniqueId
+from rmq_spark.wire.message.properties import KEYS, RESERVED_NAMES, SHARDING_KEY, TAGS
+from rmq_spark.wire.message.record import StoredMessage, body_crc_of
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX
-from rmq_spark.wire.properties import KEYS, RESERVED_NAMES, SHARDING_KEY, TAGS
-from rmq_spark.wire.record import StoredMessage, body_crc_of
 
 ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"

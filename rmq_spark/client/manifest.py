@@ -35,9 +35,9 @@ import orjson
 from rmq_spark.client.errors import ManifestError
 from rmq_spark.errors import BodyError, excerpt
 from rmq_spark.wire.isa_l import crc32
-from rmq_spark.wire.java_numbers import INT32_MAX
-from rmq_spark.wire.json_nesting import check_nesting
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX
+from rmq_spark.wire.remoting.json_nesting import check_nesting
 
 VERSION: Final = 1
 COMMITS_SUFFIX: Final = "_COMMITS"

@@ -35,12 +35,8 @@ from rmq_spark.client.serializers import (
 from rmq_spark.client.times import normalize_duration, normalize_time
 from rmq_spark.errors import BodyError, RecordError, Verbatim, sanitize
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.java_numbers import INT32_MAX, parse_int32
-from rmq_spark.wire.message_id import encode_offset_message_id
-from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import reply_topic
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message.message_id import encode_offset_message_id
+from rmq_spark.wire.message.properties import (
     CLUSTER,
     CORRELATION_ID,
     DELAY,
@@ -64,7 +60,16 @@ from rmq_spark.wire.properties import (
     decode_properties,
     encode_properties,
 )
-from rmq_spark.wire.record import StoredMessage, decode_plain_record, decode_record, record_size
+from rmq_spark.wire.message.record import (
+    StoredMessage,
+    decode_plain_record,
+    decode_record,
+    record_size,
+)
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import reply_topic
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX, parse_int32
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""

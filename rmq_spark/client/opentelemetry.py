@@ -34,7 +34,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.observer import set_observer
 from rmq_spark.client.results import SendResult
-from rmq_spark.wire.properties import RESERVED_NAMES
+from rmq_spark.wire.message.properties import RESERVED_NAMES
 
 try:
     from opentelemetry import context as contexts

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message.record import StoredMessage, decode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, decode_record
+from rmq_spark.wire.remoting.framing import Buffer
 
 
 class SendStatus(Enum):

@@ -21,7 +21,7 @@ from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, SubscriptionData
-from rmq_spark.wire.properties import BLANKS, TAG_SEPARATOR, tags_code
+from rmq_spark.wire.message.properties import BLANKS, TAG_SEPARATOR, tags_code
 
 _log = logging.getLogger(__name__)
 

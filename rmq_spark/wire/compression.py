@@ -14,8 +14,8 @@ from typing import Any
 
 from rmq_spark.errors import BodyError, BodyTooLarge, CodecMissing, Verbatim
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.isa_l import ZLIB_ERRORS, decompressobj, deflate
+from rmq_spark.wire.remoting.framing import Buffer
 
 PLAIN_BYTES_MAX = 16_777_216
 """The default maximum size of a decompressed body: that of a frame."""

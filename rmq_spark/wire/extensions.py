@@ -17,7 +17,7 @@ import re
 from enum import Enum
 from typing import Annotated, Final, NamedTuple
 
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 
 NONCE_BYTES: Final = 16
 PROOF_PREFIX: Final = "proof."

@@ -14,7 +14,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.framing import Buffer
 
 if TYPE_CHECKING:
     isa_l = zlib

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from rmq_spark.errors import HeaderError, Verbatim
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.framing import Buffer
 
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"  # noqa: S105  # the name of a field

@@ -8,8 +8,8 @@ from support.brokers.connections import FakeConnection
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import GetRouteInfoRequestHeader
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.auth.rights import Action, ResourceType
 from rocketpoll.broker.common.channel import Identity

@@ -12,7 +12,7 @@ from support.access import answers
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.auth.access_lists import (
     RULES_MAX,
     AccessList,

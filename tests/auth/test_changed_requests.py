@@ -11,8 +11,8 @@ from support.clients.remoting_clients import pull_request, send_request
 
 from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.codes import SerializeType
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rmq_spark.wire.signature import SIGNATURE
 from rocketpoll.broker.common.request_content import RequestRejected
 

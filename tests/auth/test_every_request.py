@@ -25,8 +25,8 @@ from support.suite.selection import spread
 
 from rmq_spark.wire.bodies import clients, encode_body
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 CODECS = SerializeType.JSON, SerializeType.ROCKETMQ
 SYSTEM_ERROR, NOT_SUPPORTED = 1, 3

@@ -9,9 +9,9 @@ from support.access import answers
 
 from rmq_spark.wire.bodies import clients, configs, encode_body
 from rmq_spark.wire.codes import RequestCode as Code
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.auth.request_rights import RIGHTS, TO_CLIENTS
 from rocketpoll.broker.auth.rights import Action, Need, ResourceType, group_need, topic_need
 

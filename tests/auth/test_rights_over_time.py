@@ -28,11 +28,11 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.bodies.operators import QueryCorrectionOffsetBody
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.record import StoredMessage, encode_record
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rmq_spark.wire.message.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record_layout import RECORD_BYTES_MIN
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 EVERYTHING = "Topic:* All", "Group:* All"
 NAMES = Names()

@@ -9,7 +9,7 @@ from support.access import answers
 from support.messages.wire_strategies import text
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.signature import SIGNATURE, sign, signed_fields
 from rocketpoll.broker.auth.signatures import is_signed_by
 

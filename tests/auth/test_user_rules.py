@@ -10,7 +10,7 @@ from support.brokers.connections import FakeConnection
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.operators import AclInfo
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.signature import signed_fields
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.auth.access_lists import AccessList

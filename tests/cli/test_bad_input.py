@@ -14,7 +14,7 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import QueueData, TopicRouteData
 from rmq_spark.wire.bodies.operators import BrokerData, ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.message_id import RecallHandle
+from rmq_spark.wire.message.message_id import RecallHandle
 from rocketpoll import Admin, EmbeddedBroker
 
 CHECKPOINT = "the directory of a checkpoint"

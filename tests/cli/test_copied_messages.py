@@ -22,8 +22,8 @@ from rmq_spark.client.message import Message, MessageExt, decode_messages
 from rmq_spark.client.subscriptions import by_tag, filter_by_tags, subscription_data
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.properties import RESERVED_NAMES
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.properties import RESERVED_NAMES
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rocketpoll import EmbeddedBroker
 
 ID = "7F00000132FC5F901546746373D70000"

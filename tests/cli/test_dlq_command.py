@@ -13,8 +13,8 @@ from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStat
 from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.client.forwarding import dead_letter_of
 from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, encode_record
 
 
 @pytest.fixture

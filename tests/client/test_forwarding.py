@@ -5,10 +5,10 @@ import pytest
 from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.client.forwarding import DeadLetterLoop, dead_letter_of
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.message_id import is_unique_id
+from rmq_spark.wire.message.message_id import is_unique_id
+from rmq_spark.wire.message.properties import PROPERTIES_BYTES_SENT_MAX, decode_properties
+from rmq_spark.wire.message.record import StoredMessage, decode_record, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import PROPERTIES_BYTES_SENT_MAX, decode_properties
-from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 BORN_MS = 1_767_225_600_000

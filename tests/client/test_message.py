@@ -19,10 +19,10 @@ from rmq_spark.client.message import (
 from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.properties import RESERVED_NAMES, decode_properties
+from rmq_spark.wire.message.record import StoredMessage, decode_record, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import RESERVED_NAMES, decode_properties
-from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
 
 REFUSED = {
     "a topic that cannot be": (Message("a/b", b"x"), "topic"),

@@ -14,7 +14,7 @@ from rmq_spark.client.errors import (
     refusal,
 )
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.auth.request_rights import RIGHTS
 from rocketpoll.broker.auth.rights import Action
 

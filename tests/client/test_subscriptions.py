@@ -13,7 +13,7 @@ from rmq_spark.client.subscriptions import (
     filter_by_tags,
     subscription_data,
 )
-from rmq_spark.wire.properties import tags_code
+from rmq_spark.wire.message.properties import tags_code
 
 
 @pytest.mark.parametrize("expression", ["*", "", "  ", " * "])

@@ -8,8 +8,8 @@ from support.messages.wire_strategies import ragged_properties
 from support.stores.small_store import message
 
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.properties import decode_properties
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.properties import decode_properties
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rocketpoll.broker.filter.sql_filter import SqlFilter
 from rocketpoll.broker.filter.sql_parser import compile_sql
 

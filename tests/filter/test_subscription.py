@@ -10,8 +10,8 @@ from support.stores.small_store import message
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.properties import tags_code
-from rmq_spark.wire.record import encode_record
+from rmq_spark.wire.message.properties import tags_code
+from rmq_spark.wire.message.record import encode_record
 from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.filter_limits import FilterLimits
 from rocketpoll.broker.filter.sql_filter import SqlFilter

@@ -16,10 +16,10 @@ import pytest
 from support.rocketmq import java_vectors
 
 from rmq_spark.wire.codes import CommandFlag, LanguageCode, RequestCode, ResponseCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import HeaderCodec, Int32, Int64
 from rmq_spark.wire.headers.codec import fields_of
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 pytestmark = pytest.mark.interop
 

@@ -16,15 +16,15 @@ import pytest
 from support.messages.stored_messages import sealed
 from support.suite.selection import ends
 
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.properties import KEYS, TAGS, encode_properties, tags_code
-from rmq_spark.wire.record import StoredMessage, encode_record
-from rmq_spark.wire.record_layout import CHECKSUM_BYTES, with_empty_checksum
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.properties import KEYS, TAGS, encode_properties, tags_code
+from rmq_spark.wire.message.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record_layout import CHECKSUM_BYTES, with_empty_checksum
 
 pytestmark = pytest.mark.interop
 

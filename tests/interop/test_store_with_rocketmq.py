@@ -32,10 +32,10 @@ from support.stores.small_store import message, messages_of, put_batch, read_all
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.hosts import Host, parse_host
-from rmq_spark.wire.message_id import UniqueId
+from rmq_spark.wire.message.hosts import Host, parse_host
+from rmq_spark.wire.message.message_id import UniqueId
+from rmq_spark.wire.message.record import StoredMessage, decode_record
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rmq_spark.wire.record import StoredMessage, decode_record
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus

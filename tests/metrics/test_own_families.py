@@ -12,10 +12,10 @@ from support.stores.staged_batches import sized
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import BatchRequestHeader, StageChunkRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.signature import signed_fields
 
 SECRET = "12345678"  # noqa: S105  # of a user of these tests

@@ -17,8 +17,8 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.bodies.pop import SetMessageRequestModeRequestBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.record import decode_records
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 def test_popped_message_is_invisible_and_comes_again_when_its_time_is_over(tmp_path):

@@ -9,7 +9,7 @@ from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
 from rmq_spark.wire.bodies.operators import BrokerStatsData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.processor.admin.broker_admin import (
     properties_text,
     read_only_error,

@@ -12,7 +12,7 @@ from support.suite.log_records import lines_of
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.common.log_limit import KEYS_MAX, PERIOD_SECONDS
 from rocketpoll.broker.process.operator_log import TextFormatter
 from rocketpoll.broker.processor.dispatcher import UNKNOWN_REQUEST, RequestDispatcher

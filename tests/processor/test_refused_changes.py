@@ -22,7 +22,7 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfigSerializeWrapper,
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.state.tables.kv_config import KVConfigSerializeWrapper
 

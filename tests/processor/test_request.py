@@ -12,10 +12,10 @@ from support.stores.small_store import message, open_store
 from rmq_spark.errors import BodyError, HeaderError
 from rmq_spark.wire.bodies.clients import HeartbeatData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import OffsetResponseHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.processor.queues import (
     NO_TIME,
     check_queue,

@@ -7,7 +7,7 @@ from support.brokers.runtime_keys import OURS
 
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import CURRENT_VERSION
+from rmq_spark.wire.remoting.command import CURRENT_VERSION
 from rocketpoll.broker.processor.admin.runtime_info import VERSION_DESC, SendQueue
 from rocketpoll.broker.store.files.disk import DiskUsage
 

@@ -6,8 +6,8 @@ import pytest
 from support.brokers.connections import FakeConnection
 
 from rmq_spark.wire.codes import LanguageCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll.broker.processor.fast_paths import ResponseTemplate
 
 ANSWER = ResponseTemplate(

@@ -12,7 +12,7 @@ from world.acts import Act
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 _COUNT = 4
 _SECONDS_MAX = 30.0

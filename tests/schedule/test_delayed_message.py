@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.messages.wire_strategies import stored_messages
 from support.stores.small_store import message
 
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import decode_record, encode_record
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import decode_record, encode_record
 from rocketpoll.broker.schedule.delayed_message import (
     WITHOUT_DELAY,
     UndeliverableMessage,

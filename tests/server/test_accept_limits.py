@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.suite.log_records import lines_of
 
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 from rocketpoll.broker.server.accept_limits import (
     LOOPBACK_RESERVE_DIVISOR,
     AcceptLimits,

@@ -16,8 +16,8 @@ from support.brokers.in_process import run
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import CommandFlag, ResponseCode
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll.broker.server.client_connection import (
     ClientConnection,
     detect_protocol,

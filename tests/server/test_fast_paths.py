@@ -1,7 +1,7 @@
 """Fast path selection: the path that has learned a header with the same beginning is used."""
 
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll.broker.server.client_connection import ClientFastPaths
 
 

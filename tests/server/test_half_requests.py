@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.suite.log_records import lines_of
 
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 from rocketpoll.broker.server.limits import PartialRequests
 
 WHO_GOES = "closing the oldest connections of the address that holds most"

@@ -12,7 +12,7 @@ from support.clients.remoting_clients import RawClients, until
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import SerializeType
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.server.client_connection import UNSENT_BYTES_MAX, kernel_buffered_bytes
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
 from rocketpoll.broker.server.server import RemotingServer

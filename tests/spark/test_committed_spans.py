@@ -19,7 +19,7 @@ from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, group_spans, read_spans
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.write.rows import SpanCollector
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rocketpoll import EmbeddedBroker
 
 SCHEMA = pa.schema([("queueOffset", pa.int64()), ("tags", pa.string())])

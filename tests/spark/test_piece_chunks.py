@@ -11,7 +11,7 @@ from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of
 from rmq_spark.spark.read.record_chunks import QueueRecreated, UnreadableRecord, pull_chunks
-from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
+from rmq_spark.wire.message.record import StoredMessage, body_crc_of, encode_record
 
 
 @pytest.mark.parametrize(

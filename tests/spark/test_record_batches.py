@@ -14,13 +14,13 @@ from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options.values import OnBadRecord
 from rmq_spark.spark.schemas.columns import DDL_TYPES, arrow_schema_of, ddl_of
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage, encode_record
 
 ZLIB = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB
 BODIES = arrow_schema_of(schema_of("body binary, queueOffset bigint"))

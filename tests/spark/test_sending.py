@@ -21,7 +21,7 @@ from rmq_spark.spark.options.sink_columns import SinkColumn
 from rmq_spark.spark.write import sender
 from rmq_spark.spark.write.reports import ROW_ID, WriteTask
 from rmq_spark.spark.write.sender import producer_of, send_message, send_rows
-from rmq_spark.wire.message_batch import decode_batch
+from rmq_spark.wire.message.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.embedded import EmbeddedBroker
 

@@ -9,7 +9,7 @@ from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.write.reports import ROW_ID, WriteTask
 from rmq_spark.spark.write.rows import RowPreparer
 from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.message.properties import decode_properties
 
 TASK = WriteTask("q", 7, 3)
 MAPS = pa.map_(pa.string(), pa.string())

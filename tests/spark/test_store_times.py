@@ -5,7 +5,7 @@ from support.spark.source_queries import queue_of, queues_of, send
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
-from rmq_spark.wire.record import body_crc_of
+from rmq_spark.wire.message.record import body_crc_of
 
 
 def test_positions_have_the_time_at_which_the_message_before_them_was_stored(

@@ -3,8 +3,8 @@
 import pytest
 from support.brokers.connections import finished
 
-from rocketpoll.broker.state.stats import broker_stats
-from rocketpoll.broker.state.stats.broker_stats import STATS_NAMES, BrokerStats, Durations, Rates
+from rocketpoll.broker.state import broker_stats
+from rocketpoll.broker.state.broker_stats import STATS_NAMES, BrokerStats, Durations, Rates
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000

@@ -28,7 +28,7 @@ from support.stores.kill_campaign import (
 from support.stores.small_store import put_batch
 
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_records
+from rmq_spark.wire.message.record import StoredMessage, body_crc_of, decode_records
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.results import GetMessageStatus, PutMessageResult, PutMessageStatus
 

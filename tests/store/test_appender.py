@@ -22,8 +22,8 @@ from support.stores.small_store import (
 )
 
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.record import decode_record
 from rocketpoll.broker.store.append.record_encoding import (
     RecordDraft,
     RecordRun,

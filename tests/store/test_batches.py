@@ -37,7 +37,7 @@ from support.suite.log_records import lines_of
 from support.suite.selection import some
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
 from rocketpoll.broker.store.append import chunk_appender
 from rocketpoll.broker.store.append.message_appender import MessageAppender
 from rocketpoll.broker.store.batch_commit import coordinator

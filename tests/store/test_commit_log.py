@@ -10,7 +10,7 @@ from support.disks.faulty_disk import Fault, FaultyDisk, ManualClock
 from support.stores.small_store import LOG_FILE_BYTES, encoded, message
 from support.suite.log_records import lines_of
 
-from rmq_spark.wire.record import decode_blank, decode_record, decode_records
+from rmq_spark.wire.message.record import decode_blank, decode_record, decode_records
 from rocketpoll.broker.store.append.record_encoding import draft_of
 from rocketpoll.broker.store.errors import StoreFailed, TransientFailure
 from rocketpoll.broker.store.files.disk import LocalDisk

@@ -42,7 +42,7 @@ from support.stores.small_store import (
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import StoreError
 from rocketpoll.broker.store.files.disk import LocalDisk

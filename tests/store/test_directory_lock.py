@@ -13,7 +13,7 @@ import pytest
 from support.disks.faulty_disk import Fault, FaultyDisk, RecordingDisk, power_loss_states
 from support.stores.small_store import bodies, crash, message, open_store, read_all
 
-from rmq_spark.wire.record import encode_record
+from rmq_spark.wire.message.record import encode_record
 from rocketpoll.broker.store.errors import StoreInUse
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.startup.directory_lock import OUR_SIGN, AbortFile, lock_directory

@@ -10,9 +10,9 @@ from support.stores.small_store import message
 
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.message.properties import tags_code
+from rmq_spark.wire.message.record import encode_blank, encode_record
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rmq_spark.wire.properties import tags_code
-from rmq_spark.wire.record import encode_blank, encode_record
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.dispatch.dispatcher import Dispatcher
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT

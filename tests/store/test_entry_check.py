@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.record_layout import BLANK_SIZE
+from rmq_spark.wire.message.record_layout import BLANK_SIZE
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 from rocketpoll.broker.store.queues.entry_check import (
     HEAD_BYTES,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.messages.stored_messages import int32s, int64s, plain_messages
 from support.stores.small_store import message, open_store
 
-from rmq_spark.wire.message_batch import (
+from rmq_spark.wire.message.message_batch import (
     BatchedMessage,
     encode_batch,
     fixed_size_entries,

@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.stores.small_store import components_of, message, open_store
 
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, fixed_size_entries
-from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch, fixed_size_entries
+from rmq_spark.wire.message.properties import KEYS, TAGS, UNIQ_KEY
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rocketpoll.broker.store.append.column_batches import FixedSizeBatch
 from rocketpoll.broker.store.append.record_encoding import RecordTemplate, draft_of
 from rocketpoll.broker.store.bulk import bulk_tools

@@ -8,7 +8,7 @@ import os
 import pytest
 from support.disks.faulty_disk import Fault, FaultyDisk
 
-from rmq_spark.wire.record_layout import BLANK_SIZE
+from rmq_spark.wire.message.record_layout import BLANK_SIZE
 from rocketpoll.broker.store.dispatch.hidden_entries import CODES_MAX, HiddenEntries
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.properties import java_string_hash
+from rmq_spark.wire.message.properties import java_string_hash
 from rocketpoll.broker.store.bulk.index_hash import hash_keys, index_hash
 from rocketpoll.broker.store.bulk.java_hash import hash_index_keys
 

@@ -9,8 +9,8 @@ import pytest
 from support.disks.faulty_disk import FaultyDisk, Refusal
 from support.stores.small_store import LOG_FILE_BYTES, message, open_store, put_batch
 
+from rmq_spark.wire.message.record import encode_record
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rmq_spark.wire.record import encode_record
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.tools import dump, stat, verify

@@ -9,7 +9,7 @@ from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import components_of, message, open_store
 from support.suite.log_records import lines_of
 
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
 from rocketpoll.broker.store.errors import IndexLimitReached
 from rocketpoll.broker.store.read.time_lookup import KeyQuery
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.stores.small_store import encoded, message
 
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.record_layout import BLANK_SIZE
+from rmq_spark.wire.message.record_layout import BLANK_SIZE
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 from rocketpoll.broker.store.queues.entry_check import WrongEntry
 from rocketpoll.broker.store.read.entry_selection import (

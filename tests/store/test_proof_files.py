@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.stores.small_store import bodies, crash, message, open_store
 
-from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message.hosts import parse_host
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.proof_files import PROOFS_MAX, ProofFiles
 

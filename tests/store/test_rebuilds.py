@@ -21,7 +21,7 @@ from support.stores.small_store import (
 )
 from support.suite.selection import count, spread
 
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.dispatch import reput
 from rocketpoll.broker.store.errors import StartInterrupted, StoreFailed

@@ -19,8 +19,8 @@ from support.stores.small_store import (
 )
 from support.suite.selection import WIDE, some, spread
 
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.record import encode_blank, encode_record
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.record import encode_blank, encode_record
 from rocketpoll.broker.store.append.record_encoding import draft_of
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import UnreadableFile

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.disks.faulty_disk import FOR_GOOD, FaultyDisk, Refusal, tree_in
 from support.stores.small_store import crash, message, messages_of, open_store, read_all
 
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.message_store import MessageStore

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from support.stores.small_store import bodies, crash, message, open_store, read_all
 
-from rmq_spark.wire.record import encode_record
+from rmq_spark.wire.message.record import encode_record
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.log.checkpoint_file import Checkpoint, load_checkpoint, save_checkpoint
 from rocketpoll.broker.store.maintenance.checkpointer import Checkpointer

@@ -21,7 +21,7 @@ from support.suite.log_records import lines_of
 
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.properties import tags_code
+from rmq_spark.wire.message.properties import tags_code
 from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.config import BrokerRole, FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk

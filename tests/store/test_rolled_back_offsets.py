@@ -8,7 +8,7 @@ import pytest
 from support.stores.small_store import crash, message, open_store, read_all
 from support.stores.staged_batches import roll_back, roll_back_between
 
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rmq_spark.wire.message.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.queues.consume_queue import blank_entries
 from rocketpoll.broker.store.queues.rolled_back_offsets import RolledBackOffsets, RolledBackRange
 from rocketpoll.broker.store.results import PutMessageStatus

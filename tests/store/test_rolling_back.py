@@ -6,8 +6,8 @@ import pytest
 from support.stores.small_store import bodies, components_of, crash, message, open_store
 from support.stores.staged_batches import result_of, sized
 
-from rmq_spark.wire.record import decode_record
-from rmq_spark.wire.record_layout import has_valid_checksum
+from rmq_spark.wire.message.record import decode_record
+from rmq_spark.wire.message.record_layout import has_valid_checksum
 from rocketpoll.broker.store.batch_commit.rollback import first_row, newest_row, rollback_rows
 
 MARK = 77

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import crash, message, open_store, read_all
 
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
 from rocketpoll.broker.store.message_store import MessageStore
 
 

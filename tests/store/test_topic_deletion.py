@@ -21,7 +21,7 @@ from support.stores.small_store import (
 from support.suite.log_records import lines_of
 from support.suite.selection import some
 
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import StoreFailed, TransientFailure
 from rocketpoll.broker.store.files.disk import LocalDisk

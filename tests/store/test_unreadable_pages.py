@@ -6,7 +6,7 @@ from support.stores.small_store import crash, message, messages_of, open_store, 
 from support.suite.selection import spread
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
 from rocketpoll.broker.filter.subscription import message_filter
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES

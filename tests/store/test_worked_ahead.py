@@ -20,7 +20,7 @@ from support.stores.small_store import (
 from support.stores.staged_batches import Sink
 from support.suite.selection import some
 
-from rmq_spark.wire.properties import tags_code
+from rmq_spark.wire.message.properties import tags_code
 from rocketpoll.broker.store.append import chunk_appender
 from rocketpoll.broker.store.dispatch import hidden_entries
 from rocketpoll.broker.store.errors import BatchRefused

@@ -22,8 +22,8 @@ from support.stores.small_store import (
     read_all,
 )
 
+from rmq_spark.wire.message.properties import change_properties
 from rmq_spark.wire.names import CHECK_GROUP, CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from rmq_spark.wire.properties import change_properties
 from rocketpoll.broker.schedule.schedule_message_service import StartTime
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.properties import tags_code
-from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
+from rmq_spark.wire.message.properties import tags_code
+from rmq_spark.wire.message.record_layout import BLANK_SIZE, ROLLED_BACK
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 
 

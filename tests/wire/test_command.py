@@ -8,9 +8,9 @@ from support.rocketmq import java_vectors
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import CommandFlag, LanguageCode, RequestCode, ResponseCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import HEADER_BYTES_MAX, Frame, FrameReader
-from rmq_spark.wire.header import EXT_FIELDS_MAX
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import HEADER_BYTES_MAX, Frame, FrameReader
+from rmq_spark.wire.remoting.header import EXT_FIELDS_MAX
 
 
 def read_one(data: bytes) -> RemotingCommand:

@@ -16,8 +16,8 @@ from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies import clients, configs, decode_body, encode_body
-from rmq_spark.wire.header_json import decode_header
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.header_json import decode_header
 
 BODIES: dict[str, Any] = {
     "HeartbeatData": clients.HeartbeatData,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.programs.python_programs import ROOT, python_program
 
 from rmq_spark.errors import FrameError, HeaderError
-from rmq_spark.wire.framing import (
+from rmq_spark.wire.remoting.framing import (
     DIRECT_BUFFER_BYTES_MIN,
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
@@ -179,7 +179,7 @@ def test_announced_frame_length_allocates_no_memory_in_advance():
 
 DRIBBLED = """
     import tracemalloc
-    from rmq_spark.wire.framing import FrameReader, encode_prefix
+    from rmq_spark.wire.remoting.framing import FrameReader, encode_prefix
     data = encode_prefix(0, b"{}", 200_000) + bytes(200_000)
     reader = FrameReader()
     tracemalloc.start()

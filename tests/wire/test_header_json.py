@@ -9,9 +9,9 @@ from support.messages.wire_strategies import int32, int64
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode
-from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.header import EXT_FIELDS_MAX, Header
-from rmq_spark.wire.header_json import JsonResponseTemplate, decode_header, encode_header
+from rmq_spark.wire.remoting.framing import FrameReader
+from rmq_spark.wire.remoting.header import EXT_FIELDS_MAX, Header
+from rmq_spark.wire.remoting.header_json import JsonResponseTemplate, decode_header, encode_header
 
 
 def test_json_header_is_written_like_java():

@@ -5,8 +5,8 @@ import pytest
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode
-from rmq_spark.wire.header import EXT_FIELDS_MAX, Header
-from rmq_spark.wire.header_msgpack import decode_header, encode_header
+from rmq_spark.wire.remoting.header import EXT_FIELDS_MAX, Header
+from rmq_spark.wire.remoting.header_msgpack import decode_header, encode_header
 
 HEADER = Header(11, LanguageCode.PYTHON, 409, 7, 0, "为何", {"topic": "T"})
 FIELDS = [11, 3, 409, 7, 0, "为何", {"topic": "T"}]

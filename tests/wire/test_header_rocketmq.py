@@ -6,8 +6,8 @@ import pytest
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode
-from rmq_spark.wire.header import EXT_FIELDS_MAX, Header
-from rmq_spark.wire.header_rocketmq import decode_header, encode_header
+from rmq_spark.wire.remoting.header import EXT_FIELDS_MAX, Header
+from rmq_spark.wire.remoting.header_rocketmq import decode_header, encode_header
 
 # The worked example of the protocol's notes: code 105, opaque 5, version 409, topic=T.
 EXAMPLE = bytes.fromhex(

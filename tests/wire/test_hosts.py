@@ -5,7 +5,7 @@ from hypothesis import given
 from support.messages.wire_strategies import hosts
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.hosts import Host, decode_host, host_of, parse_host
+from rmq_spark.wire.message.hosts import Host, decode_host, host_of, parse_host
 
 
 @given(hosts)

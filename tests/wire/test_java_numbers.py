@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from support.messages.wire_strategies import int32, int64
 
-from rmq_spark.wire.java_numbers import parse_int32, parse_int64
+from rmq_spark.wire.remoting.java_numbers import parse_int32, parse_int64
 
 
 @given(int32)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.errors import BodyError, HeaderError
-from rmq_spark.wire import header_json
 from rmq_spark.wire.bodies import fastjson
-from rmq_spark.wire.json_nesting import LEVELS_MAX, check_nesting
+from rmq_spark.wire.remoting import header_json
+from rmq_spark.wire.remoting.json_nesting import LEVELS_MAX, check_nesting
 
 texts = st.text(st.sampled_from('[]{}"\\\n,:a'), max_size=12)
 values = st.recursive(

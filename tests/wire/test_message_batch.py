@@ -9,7 +9,7 @@ from support.messages.wire_strategies import int32, text
 from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch
+from rmq_spark.wire.message.message_batch import BatchedMessage, decode_batch, encode_batch
 
 MESSAGES = [BatchedMessage(b"one", "KEYS\x01k1\x02", 9), BatchedMessage(b"", "", -1)]
 

@@ -7,8 +7,8 @@ from support.messages.wire_strategies import addresses, hosts, int64
 from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.message_id import (
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.message.message_id import (
     UniqueId,
     decode_offset_message_id,
     decode_unique_id,

@@ -42,13 +42,13 @@ from rmq_spark.wire.bodies import clients, configs, decode_body, operators
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns
 from rmq_spark.wire.chunk.checksums import intact_records
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body, uncompress_body
-from rmq_spark.wire.framing import FRAME_BYTES_MAX, FrameReader
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch
-from rmq_spark.wire.properties import decode_properties
-from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.message.message_batch import BatchedMessage, decode_batch, encode_batch
+from rmq_spark.wire.message.properties import decode_properties
+from rmq_spark.wire.message.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FRAME_BYTES_MAX, FrameReader
 
 FRAMES = count("ROCKETPOLL_FUZZ_FRAMES", 8_000, wide=300_000)
 SEED = int(os.environ.get("ROCKETPOLL_FUZZ_SEED", "20240229"))

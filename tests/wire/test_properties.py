@@ -9,7 +9,7 @@ from support.messages.wire_strategies import properties, property_names, propert
 from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message.properties import (
     RESERVED_NAMES,
     change_properties,
     decode_properties,

@@ -11,11 +11,11 @@ from support.messages.wire_strategies import stored_messages
 from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.hosts import Host, parse_host
-from rmq_spark.wire.properties import tags_code
-from rmq_spark.wire.record import (
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import Host, parse_host
+from rmq_spark.wire.message.properties import tags_code
+from rmq_spark.wire.message.record import (
     StoredMessage,
     body_crc_of,
     decode_blank,

@@ -14,9 +14,9 @@ from support.messages.wire_strategies import (
     stored_messages,
 )
 
-from rmq_spark.wire.properties import decode_properties
-from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
-from rmq_spark.wire.record_layout import (
+from rmq_spark.wire.message.properties import decode_properties
+from rmq_spark.wire.message.record import StoredMessage, decode_record, encode_record
+from rmq_spark.wire.message.record_layout import (
     CHECKSUM_BYTES,
     EMPTY_CHECKSUM,
     encode_checksum,

@@ -12,11 +12,16 @@ from support.messages.wire_strategies import stored_messages
 from support.suite.selection import count
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.record import StoredMessage, decode_plain_record, decode_record, encode_record
-from rmq_spark.wire.record_layout import EMPTY_CHECKSUM
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.record import (
+    StoredMessage,
+    decode_plain_record,
+    decode_record,
+    encode_record,
+)
+from rmq_spark.wire.message.record_layout import EMPTY_CHECKSUM
 
 MESSAGE = StoredMessage(
     topic="orders",

@@ -44,7 +44,7 @@ for flag in (Flag.COMPRESSION_LZ4, Flag.COMPRESSION_ZSTD):
 
 def test_msgpack_header_without_the_library_says_what_to_install(tmp_path):
     program = f"""{WITHOUT}
-from rmq_spark.wire import header_msgpack
+from rmq_spark.wire.remoting import header_msgpack
 from rmq_spark.errors import HeaderError
 
 try:

@@ -11,8 +11,8 @@ from functools import partial
 from world.network import End
 from world.tasks import Promise
 
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 ANSWER_SECONDS = 5.0
 

@@ -22,7 +22,7 @@ from world.returns import Returns
 from world.stage import Broken
 
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.message.properties import decode_properties
 
 _NOT_DELIVERED = ("WAIT", "DELAY")
 _OWN_TOPICS = ("%RETRY%", "%DLQ%")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.message.properties import encode_properties
 
 
 @dataclass(eq=False)

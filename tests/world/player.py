@@ -10,9 +10,9 @@ from world.acts import ACTS
 from world.client import ANSWER_SECONDS, Connection
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 _CONNECT_SECONDS = 2.0
 _RECONNECT_SECONDS = 0.05

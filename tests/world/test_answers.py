@@ -9,8 +9,8 @@ from world.cluster.answers import Answers
 from world.kernel import Kernel
 from world.network import End, Network, Weather
 
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 HOST = "127.0.1.1"
 ASKED = [RemotingCommand(10, opaque=number) for number in range(100)]

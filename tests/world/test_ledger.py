@@ -10,8 +10,8 @@ from world.acts.pulls import Asked, Told
 from world.ledger import Ledger
 from world.stage import Broken
 
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage
 
 
 class Scene:

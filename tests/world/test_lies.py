@@ -21,9 +21,9 @@ from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.chunk.record_locations import encode_locations
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record import StoredMessage, encode_record
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 HOST = "127.0.1.1"
 RECORDS = [

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...store.errors import FlushFailed
 from ...store.files.disk import DiskUsage, LocalDisk

@@ -15,7 +15,7 @@ from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.operators import AclInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...auth.access_lists import (
     AccessList,

@@ -17,14 +17,14 @@ from rmq_spark.wire.bodies.configs import (
 )
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetBrokerConfigResponseHeader
 from rmq_spark.wire.names import reply_topic
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel
 from ...settings.config import BrokerConfig
 from ...settings.settings import settings_of
-from ...state.stats.broker_stats import STATS_NAMES
+from ...state.broker_stats import STATS_NAMES
 from ..processor import BrokerParts, Processor, handles
 from ..request import RequestRejected, header_of, no_permission, success_response, system_error
 from .runtime_info import RuntimeInfo, SendQueue

@@ -13,9 +13,9 @@ from rmq_spark.errors import escape_surrogates, format_bytes
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import version_desc
 from rmq_spark.wire.bodies.operators import RECENT_LOSSES
-from rmq_spark.wire.command import CURRENT_VERSION
+from rmq_spark.wire.message.record import decode_record
 from rmq_spark.wire.names import is_system_topic
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.remoting.command import CURRENT_VERSION
 
 from ...store.components import COMMIT_LOG
 from ...store.errors import UnreadableFile

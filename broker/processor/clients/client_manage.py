@@ -18,11 +18,11 @@ from rmq_spark.wire.bodies.clients import (
     SubscriptionData,
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import (
     ConsumerGroupRequestHeader,
     UnregisterClientRequestHeader,
 )
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
 from ...filter.subscription import TAGS_CHARACTERS_MAX, TAGS_MAX, tag_count

@@ -15,10 +15,10 @@ from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body_in_steps
 from rmq_spark.wire.bodies.operators import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import operators as headers
-from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
 from ...auth.rights import Action

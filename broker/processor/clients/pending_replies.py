@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel
 from ...common.outgoing_requests import ReplyCallback

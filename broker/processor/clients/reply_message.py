@@ -15,9 +15,9 @@ from functools import partial
 from typing import Final
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import ReplyMessageRequestHeader, SendMessageRequestHeader
-from rmq_spark.wire.properties import REPLY_TO_CLIENT, change_properties, decode_properties
+from rmq_spark.wire.message.properties import REPLY_TO_CLIENT, change_properties, decode_properties
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel
 from ...state.members.client_channel_info import ClientChannelInfo

@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader, is_nonce
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import AppendChunkRequestHeader, AppendChunkResponseHeader
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...auth.rights import Action
 from ...common.channel import Channel, ResponseSteps

@@ -22,7 +22,6 @@ from rmq_spark.wire.bodies.staged_batches import (
     SinkState,
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode, TopicPermission
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import (
     BatchRequestHeader,
@@ -32,6 +31,7 @@ from rmq_spark.wire.headers.members import (
     StageChunkResponseHeader,
 )
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...auth.rights import Action, ResourceType
 from ...common.channel import BackgroundSteps, Channel, ResponseSteps

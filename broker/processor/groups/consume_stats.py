@@ -18,9 +18,9 @@ from rmq_spark.wire.bodies.operators import (
     QueueTimeSpan,
 )
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumeStatsRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.topic_config import QUEUE_NUMS_MAX

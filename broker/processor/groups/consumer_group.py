@@ -14,11 +14,11 @@ from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody, Me
 from rmq_spark.wire.bodies.operators import TopicList
 from rmq_spark.wire.bodies.pop import SetMessageRequestModeRequestBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode, TopicPermission
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import members, operators
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.pop import ANY_QUEUE
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo, client_fault

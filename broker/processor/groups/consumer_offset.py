@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import members as headers
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.subscription_group import group_fault

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.table import Change

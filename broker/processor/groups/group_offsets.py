@@ -27,9 +27,9 @@ from rmq_spark.wire.bodies.operators import (
     ResetOffsetBodyForC,
 )
 from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...auth.rights import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps

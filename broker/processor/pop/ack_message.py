@@ -22,13 +22,13 @@ from rmq_spark.wire.bodies.pop import (
     PopCheckPoint,
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
 from rmq_spark.wire.pop import ORDER_REVIVE_QUEUE, PopReceipt, decode_bits, real_topic
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
 from ...pop.pop_counters import PopQueue

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import cast
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import (
     NotificationRequestHeader,
     NotificationResponseHeader,
 )
 from rmq_spark.wire.headers.operators import PollingInfoRequestHeader, PollingInfoResponseHeader
 from rmq_spark.wire.names import RETRY_PREFIX
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel
 from ...longpolling.pop_request import PopRequest

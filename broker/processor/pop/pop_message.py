@@ -21,11 +21,10 @@ from typing import Any, Final, cast
 
 from rmq_spark.wire.bodies.pop import PopCheckPoint
 from rmq_spark.wire.codes import RequestCode, ResponseCode, TopicPermission
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.headers.members import PopMessageRequestHeader, PopMessageResponseHeader
 from rmq_spark.wire.headers.operators import HEADERS, PeekMessageRequestHeader
+from rmq_spark.wire.message.properties import change_properties
+from rmq_spark.wire.message.record import decode_record, encode_record, magic_of
 from rmq_spark.wire.names import RETRY_PREFIX, topic_fault
 from rmq_spark.wire.pop import (
     ANY_QUEUE,
@@ -39,8 +38,9 @@ from rmq_spark.wire.pop import (
     pop_retry_topic,
     retry_mark,
 )
-from rmq_spark.wire.properties import change_properties
-from rmq_spark.wire.record import decode_record, encode_record, magic_of
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.header import NO_EXT_FIELDS
 
 from ...auth.rights import Action, ResourceType
 from ...common.channel import Channel

@@ -38,9 +38,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import PREFIX_BYTES, Buffer
 
 from ...auth.signatures import SignedTemplate, UnsignedTemplate
 from ...common.channel import Channel

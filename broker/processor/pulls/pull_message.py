@@ -17,11 +17,11 @@ from typing import Final, cast
 
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode, TopicPermission
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.header import NO_EXT_FIELDS
 
 from ...auth.rights import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps

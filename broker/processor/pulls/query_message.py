@@ -14,16 +14,16 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.bodies.operators import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import (
     QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
 )
-from rmq_spark.wire.properties import tags_code
-from rmq_spark.wire.record import StoredMessage, decode_record
-from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
+from rmq_spark.wire.message.properties import tags_code
+from rmq_spark.wire.message.record import StoredMessage, decode_record
+from rmq_spark.wire.message.record_layout import BLANK_SIZE, ROLLED_BACK
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...auth.rights import Action
 from ...common.channel import Channel, ResponseSteps

@@ -13,9 +13,9 @@ from typing import Final
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import ResponseCode, TopicPermission
+from rmq_spark.wire.message.properties import change_properties
+from rmq_spark.wire.message.record import StoredMessage, magic_of
 from rmq_spark.wire.names import light_queue_fault
-from rmq_spark.wire.properties import change_properties
-from rmq_spark.wire.record import StoredMessage, magic_of
 
 from ...schedule.delayed_message import WITHOUT_DELAY
 from ...settings.config import BrokerConfig

@@ -14,14 +14,14 @@ from itertools import chain
 from typing import Final
 
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.message_batch import (
+from rmq_spark.wire.message.message_batch import (
     BatchColumns,
     batch_columns,
     fixed_size_entries,
     split_in_parts,
 )
-from rmq_spark.wire.properties import TIMER_PROPERTIES
+from rmq_spark.wire.message.properties import TIMER_PROPERTIES
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...store.append.column_batches import (
     COLUMN_BATCH_MIN,

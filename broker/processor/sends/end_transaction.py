@@ -27,17 +27,17 @@ from typing import Final
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
 from rmq_spark.wire.headers.operators import ResumeCheckHalfMessageRequestHeader
-from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message.message_id import decode_offset_message_id
+from rmq_spark.wire.message.properties import PRODUCER_GROUP, REAL_TOPIC, UNIQ_KEY
+from rmq_spark.wire.message.record import StoredMessage, decode_record, encode_record, magic_of
 from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from rmq_spark.wire.properties import PRODUCER_GROUP, REAL_TOPIC, UNIQ_KEY
-from rmq_spark.wire.record import StoredMessage, decode_record, encode_record, magic_of
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...auth.rights import Action, ResourceType
 from ...common.channel import Channel

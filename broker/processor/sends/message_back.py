@@ -19,17 +19,17 @@ from typing import Final
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, TopicPermission
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
-from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.java_numbers import INT32_MAX
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.message.properties import (
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
     UNIQ_KEY,
     change_properties,
 )
-from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
+from rmq_spark.wire.message.record import StoredMessage, decode_record, magic_of
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX
 
 from ...auth.rights import Action
 from ...common.channel import Channel

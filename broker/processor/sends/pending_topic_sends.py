@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import BackgroundSteps, Channel
 from ..processor import BrokerParts

@@ -8,11 +8,11 @@ recalled message exists.
 from __future__ import annotations
 
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, TopicPermission
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import RecallMessageRequestHeader, RecallMessageResponseHeader
-from rmq_spark.wire.message_id import RecallHandle, decode_recall_handle
-from rmq_spark.wire.properties import PRODUCER_GROUP
-from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.message.message_id import RecallHandle, decode_recall_handle
+from rmq_spark.wire.message.properties import PRODUCER_GROUP
+from rmq_spark.wire.message.record import StoredMessage
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel
 from ...schedule.timer_message import recall_message

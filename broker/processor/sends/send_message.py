@@ -17,12 +17,12 @@ from itertools import accumulate
 from typing import Final
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.message_id import RecallHandle
+from rmq_spark.wire.message.message_id import RecallHandle
+from rmq_spark.wire.message.properties import MSG_REGION, TIMER_RECALLED_KEY, TRACE_ON, UNIQ_KEY
+from rmq_spark.wire.message.record import StoredMessage
 from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC
-from rmq_spark.wire.properties import MSG_REGION, TIMER_RECALLED_KEY, TRACE_ON, UNIQ_KEY
-from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...common.channel import Channel, ResponseSteps
 from ...common.recent_losses import LossKind

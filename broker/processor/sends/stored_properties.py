@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message.properties import (
     CLUSTER,
     DELAY,
     MSG_REGION,

@@ -15,13 +15,13 @@ from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
 from rmq_spark.wire.bodies.operators import ClusterInfo, KVTable, TopicList
 from rmq_spark.wire.codes import MASTER_ID, RequestCode, ResponseCode, TopicPermission
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import (
     AddWritePermOfBrokerResponseHeader,
     GetKVConfigResponseHeader,
     QueryDataVersionResponseHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.kv_config import ORDER_TOPIC_CONFIG

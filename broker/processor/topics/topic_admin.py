@@ -12,9 +12,9 @@ from typing import Final
 from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.operators import GroupList, TopicOffset, TopicStatsTable
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import CreateTopicRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.table import Change

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 
 from ...common.log_limit import LogLimit
 from ...settings.config import TlsConfig, TlsMode

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...store.errors import describe_error
 from ..fair_scheduler import FairScheduler

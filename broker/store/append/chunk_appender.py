@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message.properties import DELAY, TIMER_PROPERTIES
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import light_queue_fault
-from rmq_spark.wire.properties import DELAY, TIMER_PROPERTIES
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np

@@ -15,11 +15,11 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.isa_l import crc32
-from rmq_spark.wire.message_batch import FixedSizeEntries
-from rmq_spark.wire.record_layout import CHECKSUM_BYTES, HEX_PIECES
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.message_batch import FixedSizeEntries
+from rmq_spark.wire.message.record_layout import CHECKSUM_BYTES, HEX_PIECES
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import lazy_numpy as np
 from ..records.recent_writes import ColumnRun

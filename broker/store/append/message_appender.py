@@ -17,13 +17,13 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.properties import PROPERTIES_BYTES_MAX
+from rmq_spark.wire.message.record import StoredMessage
+from rmq_spark.wire.message.record_layout import CHECKSUM_BYTES
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import LONG_TOPIC_CHARACTERS_MAX, light_queue_fault
-from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
-from rmq_spark.wire.record import StoredMessage
-from rmq_spark.wire.record_layout import CHECKSUM_BYTES
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..errors import StoreFailed, TransientFailure, describe_error
 from ..log.commit_log import BLANK_BYTES, CommitLog, Draft

@@ -2,7 +2,8 @@
 
 Its texts are bytes, so that callers that have bytes need not decode them. Once the log has assigned
 the rest, the whole record is built in one go, with its checksum. The result equals that of
-`rmq_spark.wire.record.encode_record`, which here, too, raises the errors for invalid messages.
+`encode_record` of `rmq_spark.wire.message.record`, which also raises the errors for invalid
+messages.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from operator import methodcaller
 from typing import Any, NamedTuple
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.hosts import decode_host
 from rmq_spark.wire.isa_l import crc32
-from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.properties import PROPERTY_SEPARATOR
-from rmq_spark.wire.record import StoredMessage, encode_record
-from rmq_spark.wire.record_layout import (
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import decode_host
+from rmq_spark.wire.message.properties import PROPERTY_SEPARATOR
+from rmq_spark.wire.message.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record_layout import (
     CHECKSUM_BYTES,
     encode_checksum,
     with_empty_checksum,
 )
+from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK, head_struct
 from ..records.recent_writes import ColumnRun, RecentRecord, RecentRun

@@ -33,8 +33,8 @@ from typing import Final, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch, StagedAttempt
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...common.histogram import Histogram
 from ...common.recent_losses import LossKind

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.message import record_layout as layout
 
 from ...common.recent_losses import LossKind
 from ..bulk import bulk_tools

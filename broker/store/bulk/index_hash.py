@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from rmq_spark.wire.properties import KEY_SEPARATOR, java_string_hash
+from rmq_spark.wire.message.properties import KEY_SEPARATOR, java_string_hash
 
 from . import lazy_numpy as np
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, offsets_of
-from rmq_spark.wire.properties import java_string_hash
+from rmq_spark.wire.message.properties import java_string_hash
 
 from .index_hash import INDEX_KEY_SEPARATOR, IndexHashes, index_hashes
 

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message.properties import TAGS, tags_code
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import SCHEDULE_TOPIC, is_light_queue
-from rmq_spark.wire.properties import TAGS, tags_code
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np

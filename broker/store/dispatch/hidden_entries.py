@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import lazy_numpy as np
 from ..index.index_keys import HashedKeys, KeyedChunk

@@ -24,8 +24,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmq_spark.errors import RecordError, Verbatim
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...common.recent_losses import LossKind, RecentLosses
 from ..bulk import bulk_tools

@@ -26,7 +26,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..errors import StoreFailed, UnreadableFile, is_out_of_descriptors
 from .disk import LocalDisk

@@ -17,7 +17,7 @@ import sys
 import weakref
 from pathlib import Path
 
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..errors import FlushFailed
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record_layout import FILE_NAME_DIGITS
+from rmq_spark.wire.message.record_layout import FILE_NAME_DIGITS
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..errors import ForeignFile, MissingFile, UnreadableFile
 from .disk import is_ignored_name

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from rmq_spark.wire.extensions import PROOF_PREFIX, LogLocation, proof_content
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 
 from .disk import LocalDisk
 from .mapped_file_queue import MappedFileQueue

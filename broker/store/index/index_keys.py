@@ -15,8 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message.properties import (
     KEY_SEPARATOR,
     KEYS,
     NAME_VALUE_SEPARATOR,
@@ -24,6 +23,7 @@ from rmq_spark.wire.properties import (
     UNIQ_KEY,
     java_string_hash,
 )
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np

@@ -1,9 +1,9 @@
 """CommitLog: every message of every topic, one after the other, in the order of arrival.
 
-Records have the layout that `rmq_spark.wire.record_layout` draws. A record is never split over two
-files: where it does not fit, a blank record fills the file. Appending gives a record its physical
-offset, queue offset and store timestamp, and seals it with a checksum at its end. Store timestamps
-do not go back, except for steps that correct a wrong clock (`store_timeline`).
+Records have the layout that `rmq_spark.wire.message.record_layout` draws. A record is never split
+over two files: where it does not fit, a blank record fills the file. Appending gives a record its
+physical offset, queue offset and store timestamp, and seals it with a checksum at its end. Store
+timestamps do not go back, except for steps that correct a wrong clock (`store_timeline`).
 
 A failed flush is not retried: the kernel may have dropped the dirty pages, and the next flush would
 report success. From then on nothing is appended; reads continue. A failed write or a shortage is
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import decode_blank, encode_blank
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.record import decode_blank, encode_blank
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import lazy_numpy as np
 from ..errors import (

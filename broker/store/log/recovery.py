@@ -24,9 +24,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import decode_blank
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.record import decode_blank
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import lazy_numpy as np
 from ..errors import UnreadableFile, is_resource_shortage

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message.record_layout import BLANK_SIZE, RECORD_BYTES_MIN, ROLLED_BACK
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rmq_spark.wire.record_layout import BLANK_SIZE, RECORD_BYTES_MIN, ROLLED_BACK
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import lazy_numpy as np
 from ..errors import UnreadableFile

@@ -13,10 +13,10 @@ from functools import lru_cache
 from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record_layout import BLANK_SIZE
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.record_layout import BLANK_SIZE
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import lazy_numpy as np
 from ..records.fields import body_position

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rmq_spark.errors import BodyError
+from rmq_spark.wire.message.record_layout import RECORD_BYTES_MIN
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import is_light_queue
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 from ..records.fields import topic_fault
 from ..records.store_timeline import StoreTimeline

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from rmq_spark.wire.message.record_layout import RECORD_BYTES_MIN
 from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 from ..results import Hole, PhysicalOffset, QueueOffset
 

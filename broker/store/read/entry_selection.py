@@ -11,8 +11,8 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record_layout import BLANK_SIZE
+from rmq_spark.wire.message.record_layout import BLANK_SIZE
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import lazy_numpy as np
 from ..errors import UnreadableFile

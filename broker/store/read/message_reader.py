@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message.record import decode_record
+from rmq_spark.wire.message.record_layout import BLANK_SIZE
 from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.record import decode_record
-from rmq_spark.wire.record_layout import BLANK_SIZE
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..components import StoreComponents
 from ..errors import IndexLimitReached, UnreadableFile

@@ -13,17 +13,17 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.properties import (
     KEY_SEPARATOR,
     KEYS,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     UNIQ_KEY,
 )
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.record import decode_record
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import lazy_numpy as np
 from ..results import QueueOffset

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_blank, decode_record
-from rmq_spark.wire.record_layout import has_valid_checksum
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.record import StoredMessage, body_crc_of, decode_blank, decode_record
+from rmq_spark.wire.message.record_layout import has_valid_checksum
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np

@@ -23,8 +23,8 @@ from typing import Final
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.isa_l import crc32
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...common.local_time import format_local_time
 from ...common.recent_losses import LossKind, RecentLosses

@@ -28,8 +28,8 @@ from typing import Final, NamedTuple
 
 from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.isa_l import crc32
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ...common.recent_losses import LossKind, RecentLosses
 from ..errors import BatchRefused, Degradation, TransientFailure

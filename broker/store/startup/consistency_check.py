@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record_layout import BLANK_SIZE
+from rmq_spark.wire.message.record_layout import BLANK_SIZE
+from rmq_spark.wire.remoting.framing import Buffer
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np

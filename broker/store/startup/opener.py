@@ -30,9 +30,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
+from rmq_spark.wire.message.record_layout import RECORD_BYTES_MIN
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 from ...common.recent_losses import LossKind
 from ..batch_commit.rollback import check_batches, rollback_open_batch

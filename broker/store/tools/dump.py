@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rmq_spark.errors import excerpt
-from rmq_spark.wire.record import StoredMessage
-from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
+from rmq_spark.wire.message.record import StoredMessage
+from rmq_spark.wire.message.record_layout import BLANK_SIZE, ROLLED_BACK
 
 from .inspection import StoreInspection, run_tool
 

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rmq_spark.wire.bodies.configs import TopicConfigSerializeWrapper
+from rmq_spark.wire.message.record import StoredMessage, decode_blank, decode_record
 from rmq_spark.wire.names import is_light_queue
-from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
 
 from ..errors import ForeignFile, StoreError
 from ..files.disk import LocalDisk, is_ignored_name

@@ -20,9 +20,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from rmq_spark.errors import format_count
+from rmq_spark.wire.message.record_layout import BLANK_SIZE
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rmq_spark.wire.record_layout import BLANK_SIZE
 
 from ..dispatch.dispatcher import Dispatcher
 from ..queues.consume_queue import ENTRY_STRUCT, ConsumeQueue

@@ -47,9 +47,9 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RocketPollError, format_count
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
+from rmq_spark.wire.message.properties import UNIQ_KEY
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX, is_system_topic
-from rmq_spark.wire.properties import UNIQ_KEY
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -35,7 +35,7 @@ from rmq_spark.cli.shell.connection import ClusterAccess
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import escape_unprintable
 from rmq_spark.errors import RocketPollError
-from rmq_spark.wire.hosts import names_this_machine
+from rmq_spark.wire.message.hosts import names_this_machine
 
 SESSION_SECONDS: Final = 12 * 3_600
 SESSIONS_MAX: Final = 64

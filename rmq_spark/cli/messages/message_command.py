@@ -23,8 +23,8 @@ from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.output import local_time, output_option, show_document
 from rmq_spark.errors import format_count
+from rmq_spark.wire.message.properties import RESERVED_NAMES
 from rmq_spark.wire.names import TRACE_TOPIC
-from rmq_spark.wire.properties import RESERVED_NAMES
 
 
 @click.command(

@@ -31,7 +31,7 @@ from rmq_spark.cli.shell.output import (
 from rmq_spark.client.forwarding import DEAD_LETTER_ERROR
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.errors import format_count
-from rmq_spark.wire.properties import RESERVED_NAMES
+from rmq_spark.wire.message.properties import RESERVED_NAMES
 
 TEXT: Final = "text"
 BODY_FORMATS: Final = (TEXT, "json", "raw", "hex")

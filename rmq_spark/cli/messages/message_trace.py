@@ -18,7 +18,8 @@ from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.errors import BrokerRefused, ConnectionFailed, NotFound, RouteNotFound
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RecordError, format_count
-from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message.message_id import decode_offset_message_id
+from rmq_spark.wire.message.properties import REAL_TOPIC
 from rmq_spark.wire.names import (
     CHECK_GROUP,
     CHECK_MAX_TIME_TOPIC,
@@ -31,7 +32,6 @@ from rmq_spark.wire.names import (
     is_system_topic,
     retry_topic,
 )
-from rmq_spark.wire.properties import REAL_TOPIC
 from rmq_spark.wire.trace import MessageTrace, TraceMessageType, TraceType
 
 if TYPE_CHECKING:

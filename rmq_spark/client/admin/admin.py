@@ -56,11 +56,11 @@ from rmq_spark.wire.bodies.operators import TopicOffset
 from rmq_spark.wire.bodies.staged_batches import SinkState
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.java_numbers import INT32_MAX, INT64_MAX
-from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
+from rmq_spark.wire.message.message_id import decode_offset_message_id, is_unique_id
+from rmq_spark.wire.message.record import record_size
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
-from rmq_spark.wire.record import record_size
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa

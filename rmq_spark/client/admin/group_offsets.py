@@ -50,10 +50,10 @@ from rmq_spark.errors import sanitize
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.bodies.operators import OffsetWrapper
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import VERSION_5
 from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic, retry_topic
+from rmq_spark.wire.remoting.command import VERSION_5
 
 # ---- Confirmation of a reset: whether the members of a group have received it from the broker.
 

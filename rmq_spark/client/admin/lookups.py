@@ -49,12 +49,12 @@ from rmq_spark.wire.bodies.operators import (
     TopicOffset,
 )
 from rmq_spark.wire.codes import MASTER_ID
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
-from rmq_spark.wire.java_numbers import INT32_MAX, INT64_MAX
+from rmq_spark.wire.message.properties import UNIQ_KEY
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import TRACE_TOPIC
-from rmq_spark.wire.properties import UNIQ_KEY
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX, INT64_MAX
 from rmq_spark.wire.trace import MessageTrace, decode_traces
 
 if TYPE_CHECKING:

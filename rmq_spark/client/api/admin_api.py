@@ -69,8 +69,6 @@ from rmq_spark.wire.bodies.staged_batches import (
     StagedAttempt,
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import (
     BatchRequestHeader,
     ConsumerGroupRequestHeader,
@@ -99,6 +97,8 @@ from rmq_spark.wire.headers.operators import (
     ViewMessageRequestHeader,
 )
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.remoting_client import RemotingClient

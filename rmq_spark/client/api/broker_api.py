@@ -44,10 +44,8 @@ from rmq_spark.wire.bodies.clients import (
     LockBatchResponseBody,
 )
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import (
     AckMessageRequestHeader,
     AppendChunkRequestHeader,
@@ -68,8 +66,10 @@ from rmq_spark.wire.headers.members import (
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from rmq_spark.wire.message.record import decode_records
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 
 if TYPE_CHECKING:
     from rmq_spark.client.api.admin_api import AccessApi, AdminApi, StagingApi

@@ -52,9 +52,9 @@ from rmq_spark.client.subscriptions import (
     MessageSelector,
 )
 from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel
-from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
+from rmq_spark.wire.remoting.command import CURRENT_VERSION
 
 if TYPE_CHECKING:
     from rmq_spark.wire.bodies.operators import (

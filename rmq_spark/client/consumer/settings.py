@@ -27,8 +27,8 @@ from rmq_spark.client.producer.trace_dispatcher import check_trace
 from rmq_spark.client.times import EARLIEST, LATEST, Start, normalize_start
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
-from rmq_spark.wire.java_numbers import INT32_MAX
 from rmq_spark.wire.names import TRACE_TOPIC
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path

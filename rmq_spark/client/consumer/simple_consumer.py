@@ -60,6 +60,7 @@ from rmq_spark.wire.headers.members import (
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
 )
+from rmq_spark.wire.message.record import StoredMessage
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.pop import (
     ANY_QUEUE,
@@ -71,7 +72,6 @@ from rmq_spark.wire.pop import (
     real_topic,
     retry_mark,
 )
-from rmq_spark.wire.record import StoredMessage
 
 if TYPE_CHECKING:
     from rmq_spark.client.results import PopResult

@@ -68,7 +68,6 @@ from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers import exchange_of
@@ -76,10 +75,11 @@ from rmq_spark.wire.headers.members import (
     CheckTransactionStateRequestHeader,
     ReplyMessageRequestHeader,
 )
+from rmq_spark.wire.message.properties import PRODUCER_GROUP
+from rmq_spark.wire.message.record import decode_record
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
-from rmq_spark.wire.properties import PRODUCER_GROUP
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings

@@ -22,11 +22,16 @@ from rmq_spark.client.errors import ClientShutDown, ReplyTimeout
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import BodyError, excerpt, sanitize
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import uncompress_body
 from rmq_spark.wire.headers.members import ReplyMessageRequestHeader
+from rmq_spark.wire.message.properties import (
+    ARRIVE_TIME,
+    CORRELATION_ID,
+    UNIQ_KEY,
+    decode_properties,
+)
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import ARRIVE_TIME, CORRELATION_ID, UNIQ_KEY, decode_properties
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

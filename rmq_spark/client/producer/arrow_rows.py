@@ -33,9 +33,9 @@ from rmq_spark.wire.chunk.columns import TIMESTAMP
 from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
 from rmq_spark.wire.chunk.properties import MAP_TYPE, lengths_of_maps
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.properties import KEY_SEPARATOR, RESERVED_NAMES, decode_properties
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import KEY_SEPARATOR, RESERVED_NAMES, decode_properties
 
 COLUMNS: Final = ("body", "topic", "keys", "tags", "properties", "flag", "bornTimestamp")
 """The columns that users may send."""

@@ -54,15 +54,15 @@ from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.chunk import encode_batch_columns
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import (
     AppendChunkRequestHeader,
     BatchRequestHeader,
     StageChunkRequestHeader,
 )
 from rmq_spark.wire.isa_l import crc32
-from rmq_spark.wire.java_numbers import INT32_MAX
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX
 
 if TYPE_CHECKING:
     from rmq_spark.client.producer.topic_sender import TopicSender

@@ -38,8 +38,8 @@ from rmq_spark.client.results import SendResult
 from rmq_spark.client.transport.frame_writer import CallSoon
 from rmq_spark.client.transport.pending_requests import ForkSafeFuture, PendingRequest
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 class SendPermits:

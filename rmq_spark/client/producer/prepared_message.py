@@ -31,14 +31,14 @@ from rmq_spark.client.message import BODY_BYTES_MAX, CorrelatedMessage, Message
 from rmq_spark.errors import BodyError, CodecMissing, Verbatim, excerpt
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import DEFAULT_LEVEL, LEVELS, PLAIN_BYTES_MAX, compress_body
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import SendMessageRequestHeader
-from rmq_spark.wire.java_numbers import INT32_MAX
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.message_id import UniqueId
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.message_id import UniqueId
+from rmq_spark.wire.message.properties import WAIT, encode_properties
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX
-from rmq_spark.wire.properties import WAIT, encode_properties
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX
 
 COMPRESS_BODY_BYTES: Final = 4_096
 RECORD_OVERHEAD_BYTES: Final = 192

@@ -54,7 +54,7 @@ from rmq_spark.client.producer.trace_dispatcher import TraceDispatcher, check_tr
 from rmq_spark.client.results import ProducerHealth, SendResult
 from rmq_spark.client.serializers import Serializer, resolve_serializer
 from rmq_spark.wire.headers.members import RecallMessageRequestHeader
-from rmq_spark.wire.message_id import decode_recall_handle
+from rmq_spark.wire.message.message_id import decode_recall_handle
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import TRACE_TOPIC
 

@@ -50,10 +50,10 @@ from rmq_spark.client.results import SendResult
 from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import MASTER_ID, RequestCode, ResponseCode
-from rmq_spark.wire.command import VERSION_5
+from rmq_spark.wire.message.properties import java_string_hash
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import reply_topic
-from rmq_spark.wire.properties import java_string_hash
+from rmq_spark.wire.remoting.command import VERSION_5
 
 RETRY_MS_MIN: Final = 50
 """The shortest attempt in milliseconds; a shorter one would time out while the broker stores."""

@@ -27,9 +27,8 @@ from rmq_spark.client.producer.prepared_message import PreparedMessage, SendRule
 from rmq_spark.client.producer.sync_sender import SyncSender
 from rmq_spark.client.producer.topic_sender import TopicSender
 from rmq_spark.client.results import SendResult, SendStatus
-from rmq_spark.wire.message_batch import split_batch
-from rmq_spark.wire.names import TRACE_TOPIC
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message.message_batch import split_batch
+from rmq_spark.wire.message.properties import (
     DELAY,
     KEY_SEPARATOR,
     KEYS,
@@ -41,6 +40,7 @@ from rmq_spark.wire.properties import (
     UNIQ_KEY,
     decode_properties,
 )
+from rmq_spark.wire.names import TRACE_TOPIC
 from rmq_spark.wire.trace import (
     DEFAULT_REGION,
     ConsumeReturnType,

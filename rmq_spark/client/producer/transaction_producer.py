@@ -41,9 +41,14 @@ from rmq_spark.wire.headers.members import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message.message_id import decode_offset_message_id
+from rmq_spark.wire.message.properties import (
+    IMMUNITY_SECONDS,
+    PRODUCER_GROUP,
+    TRAN_MSG,
+    change_properties,
+)
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import IMMUNITY_SECONDS, PRODUCER_GROUP, TRAN_MSG, change_properties
 
 _log = logging.getLogger(__name__)
 

@@ -39,15 +39,15 @@ from rmq_spark.client.message import MessageExt, WrongQueueRecord, decode_pulled
 from rmq_spark.client.reading.read_bounds import READER_GROUP, ReadRange
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
 from rmq_spark.wire.codes import PullSysFlag, RequestCode
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.properties import BLANKS
+from rmq_spark.wire.message.record import record_size
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
-from rmq_spark.wire.properties import BLANKS
-from rmq_spark.wire.record import record_size
+from rmq_spark.wire.remoting.framing import Buffer
 
 if TYPE_CHECKING:
     from rmq_spark.client.reading.log_files import LocalLogFinder, ProvenLog

@@ -38,7 +38,6 @@ from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.chunk.buffer_slices import Positions
 from rmq_spark.wire.extensions import (
@@ -48,8 +47,9 @@ from rmq_spark.wire.extensions import (
     LogLocation,
     proof_content,
 )
-from rmq_spark.wire.framing import FRAME_BYTES_MAX
+from rmq_spark.wire.message import record_layout as layout
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.framing import FRAME_BYTES_MAX
 
 _log = logging.getLogger(__name__)
 

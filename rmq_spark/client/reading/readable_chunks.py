@@ -19,12 +19,12 @@ from rmq_spark.client.damaged_records import record_size_at
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.errors import RecordError, RocketPollError, Verbatim, sanitize
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.chunk.decode import readable_records
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.record_layout import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
-from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
 
 BATCH_BYTES_MIN: Final = 2 * 1024 * 1024
 """Bytes of records to gather for one record batch; a broker may return more at once."""

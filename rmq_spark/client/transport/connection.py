@@ -42,9 +42,9 @@ from rmq_spark.client.transport.pending_requests import (
 from rmq_spark.client.transport.sockets import SOCKETS, enable_keepalive, is_closed_by_peer
 from rmq_spark.errors import FrameError, HeaderError, RocketPollError
 from rmq_spark.wire.codes import CommandFlag, ResponseCode
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FRAME_BYTES_MAX, PREFIX_BYTES, FrameReader
-from rmq_spark.wire.hosts import Host, host_of
+from rmq_spark.wire.message.hosts import Host, host_of
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FRAME_BYTES_MAX, PREFIX_BYTES, FrameReader
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.client import TlsClient, TlsSocket

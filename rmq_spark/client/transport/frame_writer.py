@@ -25,8 +25,8 @@ from rmq_spark.client.concurrency.threads import start_thread
 from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
 from rmq_spark.client.transport.sockets import poll_writable
 from rmq_spark.errors import WireError
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.client import TlsSocket

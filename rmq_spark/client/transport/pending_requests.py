@@ -25,7 +25,7 @@ from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionClosed, ProtocolError
 from rmq_spark.client.transport.frame_writer import FrameWriter
 from rmq_spark.errors import WireError
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 UNSOLICITED_MAX: Final = 64
 """Most unsolicited responses before the connection is closed; late responses do not count."""

@@ -33,12 +33,12 @@ from rmq_spark.client.transport.pending_requests import PendingRequest, Response
 from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
-from rmq_spark.wire.command import VERSION_5, RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader, LogLocation
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.header_msgpack import HAS_MSGPACK
-from rmq_spark.wire.header_rocketmq import CODE_MAX
 from rmq_spark.wire.headers import exchange_of
+from rmq_spark.wire.remoting.command import VERSION_5, RemotingCommand
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.header_msgpack import HAS_MSGPACK
+from rmq_spark.wire.remoting.header_rocketmq import CODE_MAX
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings

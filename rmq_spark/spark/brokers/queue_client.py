@@ -38,7 +38,6 @@ from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import (
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
@@ -47,8 +46,9 @@ from rmq_spark.wire.headers.members import (
     SearchOffsetRequestHeader,
 )
 from rmq_spark.wire.isa_l import crc32
+from rmq_spark.wire.message.record import record_size
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import record_size
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 # ---- Held pulls at the ends of queues, so that an idle query costs nothing.
 

@@ -21,14 +21,14 @@ from rmq_spark.spark.options.start_positions import Positions, RelativeTimePosit
 from rmq_spark.spark.read.dead_letters import bad_record_handler
 from rmq_spark.spark.read.partition_reader import addresses_of, retry_timer_of
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
+from rmq_spark.wire.message.properties import KEY_SEPARATOR
+from rmq_spark.wire.message.record import decode_records, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import KEY_SEPARATOR
-from rmq_spark.wire.record import decode_records, encode_record
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmq_spark.wire.record import StoredMessage
+    from rmq_spark.wire.message.record import StoredMessage
 
 QUERY_MESSAGES_LIMIT: Final = 64
 """The most messages that a RocketMQ broker returns for one query with its default settings."""

@@ -31,9 +31,7 @@ from rmq_spark.spark.write.reports import ROW_ID, RowSums, WriteTask
 from rmq_spark.wire.chunk.buffer_slices import lengths_of
 from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES, body_crcs
 from rmq_spark.wire.chunk.properties import has_no_separator, lengths_of_maps
-from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import wrap_namespace
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message.properties import (
     DELAY,
     KEY_SEPARATOR,
     KEYS,
@@ -44,6 +42,8 @@ from rmq_spark.wire.properties import (
     TAGS,
     TIMER_PROPERTIES,
 )
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import wrap_namespace
 
 if TYPE_CHECKING:
     from rmq_spark.client.producer.arrow_sender import SentSpan

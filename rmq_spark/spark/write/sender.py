@@ -59,8 +59,8 @@ from rmq_spark.spark.write.reports import TaskReport, WriteTask
 from rmq_spark.spark.write.rows import ROW, RoutedRows, RowPreparer, RowRouter, SpanCollector
 from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
 from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message.properties import decode_properties
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import decode_properties
 
 _log = logging.getLogger(__name__)
 

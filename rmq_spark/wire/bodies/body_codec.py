@@ -38,8 +38,8 @@ from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_typ
 from rmq_spark.errors import BodyError, excerpt
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.bodies.fastjson import ObjectMap
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.java_numbers import int_from_json, plain_name
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.java_numbers import int_from_json, plain_name
 
 Body = TypeVar("Body")
 JsonPath: TypeAlias = "tuple[JsonPath, object] | None"

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.json_nesting import LEVELS_MAX, check_nesting
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.json_nesting import LEVELS_MAX, check_nesting
 
 DEPTH_MAX = LEVELS_MAX
 REFERENCE_KEY = "$ref"

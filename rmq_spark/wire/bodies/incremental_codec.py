@@ -24,7 +24,7 @@ from rmq_spark.wire.bodies.body_codec import (
     reader_of,
     writer_of,
 )
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.framing import Buffer
 
 VALUES_PER_STEP: Final = 256
 """The number of values that one step writes, in less than a millisecond."""

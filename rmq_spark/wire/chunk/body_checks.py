@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, offsets_of
 from rmq_spark.wire.chunk.crc import Crcs, crcs_of_strings
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.isa_l import crc32
+from rmq_spark.wire.message import record_layout as layout
 
 _ROWS_MIN: Final = 16
 """The fewest bodies that are combined; fewer are checked faster one by one."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.message import record_layout as layout
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]

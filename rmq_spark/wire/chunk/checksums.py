@@ -1,4 +1,4 @@
-"""Checksums of many records at once; `rmq_spark.wire.record_layout` describes the format."""
+"""Checksums of many records at once, in the format of `rmq_spark.wire.message.record_layout`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     BUFFER_BYTES_MAX,
     Positions,
@@ -18,8 +17,9 @@ from rmq_spark.wire.chunk.buffer_slices import (
 )
 from rmq_spark.wire.chunk.crc import Crcs, crcs_of_strings
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
-from rmq_spark.wire.record_layout import CHECKSUM_BYTES, EMPTY_CHECKSUM, HEX_PIECES
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
+from rmq_spark.wire.message.record_layout import CHECKSUM_BYTES, EMPTY_CHECKSUM, HEX_PIECES
 
 _CHECKSUM = np.dtype(f"V{CHECKSUM_BYTES}")
 _HEX_PIECES = np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")

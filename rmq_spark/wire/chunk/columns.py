@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.errors import BodyError, CodecMissing, Verbatim
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     Positions,
     Structures,
@@ -31,9 +30,10 @@ from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.chunk.properties import MAP_TYPE
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
-from rmq_spark.wire.hosts import decode_host
-from rmq_spark.wire.message_id import encode_offset_message_id
-from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import decode_host
+from rmq_spark.wire.message.message_id import encode_offset_message_id
+from rmq_spark.wire.message.properties import KEYS, TAGS, UNIQ_KEY
 
 _COMPRESSED = MessageSysFlag.COMPRESSED.value
 

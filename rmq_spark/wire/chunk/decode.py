@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmq_spark.errors import RecordError, Verbatim
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     BUFFER_BYTES_MAX,
     Positions,
@@ -34,10 +33,11 @@ from rmq_spark.wire.chunk.buffer_slices import (
 from rmq_spark.wire.chunk.crc import Crcs, crcs_of_strings
 from rmq_spark.wire.chunk.properties import PropertyColumns
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import PROPERTY_SEPARATOR
-from rmq_spark.wire.record import record_size
-from rmq_spark.wire.record_layout import CHECKSUM_BYTES
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.properties import PROPERTY_SEPARATOR
+from rmq_spark.wire.message.record import record_size
+from rmq_spark.wire.message.record_layout import CHECKSUM_BYTES
+from rmq_spark.wire.remoting.framing import Buffer
 
 _STORE_TIMESTAMP = np.dtype(">i8")
 _TAIL = struct_dtype(layout.TAIL)

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.errors import BodyError, RecordError, Verbatim
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     BUFFER_BYTES_MAX,
     Positions,
@@ -34,9 +33,10 @@ from rmq_spark.wire.chunk.properties import encode_maps, encode_named
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.message_batch import ENTRY_BYTES_MIN, HEAD
-from rmq_spark.wire.properties import (
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.message_batch import ENTRY_BYTES_MIN, HEAD
+from rmq_spark.wire.message.properties import (
     KEYS,
     PROPERTIES_BYTES_MAX,
     TAGS,
@@ -44,7 +44,7 @@ from rmq_spark.wire.properties import (
     WAIT,
     encode_properties,
 )
-from rmq_spark.wire.record_layout import EMPTY_CHECKSUM
+from rmq_spark.wire.message.record_layout import EMPTY_CHECKSUM
 
 _HEAD = struct_dtype(layout.HEAD)
 _STORE_TIMESTAMP = np.dtype(">i8")

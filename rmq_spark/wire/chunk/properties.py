@@ -4,7 +4,7 @@
               the long ones    from their maps
     maps      all strings      scanned for every separator           (`property_maps`)
 
-The rules are those of `rmq_spark.wire.properties`, whose functions do the same for one message.
+The rules are those of `rmq_spark.wire.message.properties`, whose functions work on one message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rmq_spark.wire.chunk.buffer_slices import (
     take_structures,
     to_arrow,
 )
-from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmq_spark.wire.message.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 # ---- Values by name in many property strings at once: the first pieces of all, the second ones...
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk.buffer_slices import Positions
 from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk, encode_sizes
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.framing import Buffer
 
 RUN_BYTES_MIN: Final = 16_384
 """The fewest bytes of a run, on average, for which a reader opens and reads files."""

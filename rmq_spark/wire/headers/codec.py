@@ -24,7 +24,7 @@ from typing import (
 )
 
 from rmq_spark.errors import HeaderError
-from rmq_spark.wire.java_numbers import parse_int32, parse_int64
+from rmq_spark.wire.remoting.java_numbers import parse_int32, parse_int64
 
 Int32 = Annotated[int, 32]
 Int64 = Annotated[int, 64]

@@ -9,7 +9,7 @@ from support.brokers.connections import FakeConnection
 
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode as Code
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.signature import signed_fields
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.auth.plain.plain_accounts import PlainAcl

@@ -15,7 +15,7 @@ from support.programs.web_console import served, staged
 
 from rmq_spark.cli.console.forms.message_forms import TYPED_BYTES_MAX
 from rmq_spark.cli.console.guard import AUDIT_LOGGER
-from rmq_spark.wire.message_id import RecallHandle
+from rmq_spark.wire.message.message_id import RecallHandle
 from rocketpoll import EmbeddedBroker, Message, Producer
 
 QUOTED = """'"><script>alert(1)</script>"""

@@ -15,8 +15,8 @@ from rmq_spark.client.admin.table_display import (
     format_text,
 )
 from rmq_spark.client.message import to_message
+from rmq_spark.wire.message.record import StoredMessage, decode_record, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
 
 SCRIPT = "<script>alert('1 & 2')</script>"
 

@@ -11,7 +11,7 @@ from support.clients.remoting_clients import BrokerClients
 from support.rocketmq.real_broker import CLUSTER
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from rmq_spark.client.transport.remoting_client import (
 )
 from rmq_spark.wire.bodies.operators import TopicList
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import GetMaxOffsetRequestHeader
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 MAX_OFFSET = RequestCode.GET_MAX_OFFSET
 HEADER = GetMaxOffsetRequestHeader("T", 1)

@@ -17,7 +17,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.transport.connection import RemotingConnection, parse_address
 from rmq_spark.client.transport.pending_requests import UNSOLICITED_MAX, ResponseFuture
 from rmq_spark.errors import HeaderError
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 ASK = RemotingCommand(105, ext_fields={"topic": "T"})
 SECOND = 1_000

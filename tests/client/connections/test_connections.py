@@ -19,8 +19,8 @@ from rmq_spark.client.transport import connection_pool
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.remoting_client import Credentials, RemotingClient
 from rmq_spark.wire.codes import RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.signature import SIGNATURE, sign
 
 ASK = RemotingCommand(28, ext_fields={"topic": "T", "_UNIQUE_KEY_QUERY": "true"})

@@ -12,8 +12,8 @@ from support.brokers.broker_kinds import wait_until
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.client.transport import frame_writer
 from rmq_spark.client.transport.frame_writer import SLICE_BYTES, FrameWriter
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 ASK = RemotingCommand(105, ext_fields={"topic": "T"})
 HERE = "broker:10911"

@@ -12,7 +12,7 @@ import pytest
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError
 from rmq_spark.client.transport.connection import ResponseReader
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 FRAME_BYTES_MAX = 16 << 20
 

@@ -14,9 +14,9 @@ from support.servers.fake_servers import FakeServer, answering, silent
 
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.client.transport.connection import RemotingConnection
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
-READING = ("transport/connection.py", "transport/pending_requests.py", "wire/framing.py")
+READING = ("transport/connection.py", "transport/pending_requests.py", "wire/remoting/framing.py")
 WRITING = ("transport/frame_writer.py",)
 ASK = RemotingCommand(105, body=b"x")
 REQUESTS = 4

@@ -24,7 +24,7 @@ from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.client.transport.tls.client import TlsClient, TlsSocket, ssl_context
 from rmq_spark.client.transport.tls.settings import TlsSettings
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 ASK = RemotingCommand(105, ext_fields={"topic": "T"})
 SECOND = 1_000

@@ -13,7 +13,7 @@ from support.servers.tls import TRUSTING, server_context
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError, RequestTimeout
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.tls.client import TlsClient
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 ASK = RemotingCommand(105, ext_fields={"topic": "T"})
 SECOND = 1_000

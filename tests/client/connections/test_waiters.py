@@ -11,7 +11,7 @@ from rmq_spark.client.transport.pending_requests import (
     PendingRequests,
 )
 from rmq_spark.errors import HeaderError
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 HERE = "broker:10911"
 

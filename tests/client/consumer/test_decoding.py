@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rmq_spark.client.consumer.brokers.pull_decoder import SuspectRecord, decode_pull
 from rmq_spark.errors import CodecMissing, RecordError
 from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.message.record import StoredMessage, encode_record, magic_of
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, encode_record, magic_of
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 COMPRESSED = MessageSysFlag.COMPRESSED.value

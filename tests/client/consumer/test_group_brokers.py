@@ -14,9 +14,9 @@ from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
 from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage, encode_record
 
 A, B = MessageQueue("T", "a", 0), MessageQueue("T", "b", 1)
 RETRY = MessageQueue("%RETRY%G", "a", 0)

@@ -18,8 +18,8 @@ from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.headers.members import SendMessageRequestHeader
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll import (
     ClientInstance,
     ConsumeFromWhere,

@@ -18,8 +18,8 @@ from rmq_spark.client.errors import BrokerRefused, ConnectionClosed
 from rmq_spark.client.message import decode_messages
 from rmq_spark.client.results import PullStatus
 from rmq_spark.errors import WireError
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, encode_record
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 GONE = BrokerRefused(17, "topic[T] not exist", "b:1", 11)

@@ -12,8 +12,8 @@ from rmq_spark.client.consumer.dispatch.redelivery import Redelivery
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed, MessageIllegal, RouteNotFound
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body, uncompress_body
+from rmq_spark.wire.message.properties import decode_properties
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import decode_properties
 
 
 class Brokers:

@@ -21,8 +21,8 @@ from rmq_spark.wire.headers.members import (
     PopMessageResponseHeader,
 )
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.message.record import encode_record
 from rmq_spark.wire.pop import PopReceipt, encode_start_offsets
-from rmq_spark.wire.record import encode_record
 from rocketpoll import ClientInstance, SimpleConsumer, aio
 from rocketpoll.errors import ClientShutDown
 

@@ -22,9 +22,9 @@ from rmq_spark.wire.bodies.operators import (
     GetConsumerStatusBody,
     ResetOffsetBody,
 )
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll import wait_until
 
 QUEUE = MessageQueue("T", "broker-a", 0)

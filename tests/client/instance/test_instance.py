@@ -20,9 +20,9 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance, local_address
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 NEVER_MS = 3_600_000
 

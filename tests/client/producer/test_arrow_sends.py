@@ -16,7 +16,7 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
-from rmq_spark.wire.message_batch import decode_batch
+from rmq_spark.wire.message.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 
 TABLE = pa.table(

@@ -24,10 +24,10 @@ from rmq_spark.client.producer.prepared_message import (
 )
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.message_batch import decode_batch
-from rmq_spark.wire.message_id import decode_unique_id
+from rmq_spark.wire.message.message_batch import decode_batch
+from rmq_spark.wire.message.message_id import decode_unique_id
+from rmq_spark.wire.message.properties import decode_properties
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import decode_properties
 
 RULES = SendRules("P", max_message_bytes=10_000)
 IDS = UniqueIdGenerator("10.0.0.1")

@@ -15,7 +15,7 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.message.properties import decode_properties
 
 PATIENCE_MS = 60_000
 

@@ -9,7 +9,7 @@ from support.servers.fake_servers import FakeCluster
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, NotSupported
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.message.properties import decode_properties
 from rocketpoll import aio
 from rocketpoll.broker.embedded import EmbeddedBroker
 

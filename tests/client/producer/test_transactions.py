@@ -14,7 +14,7 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.message.properties import decode_properties
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState
 PLACE = {"msgId": "7F00000100002A9F00000000000003E8", "queueId": "0", "queueOffset": "5"}

@@ -14,8 +14,8 @@ from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.transport.remoting_client import RemotingClient
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, encode_record
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 QUICK = PullRules(wait_ms=50)

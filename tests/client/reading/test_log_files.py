@@ -26,12 +26,12 @@ from rmq_spark.client.reading.log_files import (
 )
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.remoting_client import RemotingClient
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode
 from rmq_spark.wire.extensions import LogLocation, proof_content
-from rmq_spark.wire.hosts import host_of, parse_host
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import host_of, parse_host
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 
 QUEUE = MessageQueue("T", "broker-a", 0)

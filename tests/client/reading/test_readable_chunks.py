@@ -15,8 +15,8 @@ from rmq_spark.client.reading.readable_chunks import (
     missing_ranges,
     readable_chunks,
 )
+from rmq_spark.wire.message.record import StoredMessage, body_crc_of, encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -27,9 +27,9 @@ from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of
 from rmq_spark.spark.read.record_chunks import UnreadableRecord, pull_chunks
-from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.record import encode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import encode_record
 from rocketpoll import EmbeddedBroker, read_table
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 

@@ -7,9 +7,9 @@ from rmq_spark.client.api.broker_api import pull_result, send_result
 from rmq_spark.client.errors import BrokerRefused, MessageIllegal, ProtocolError
 from rmq_spark.client.results import PullStatus, SendStatus
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 SEND, PULL, PULL_CHUNK = 310, 11, 29_001
 HEADER = SendMessageRequestHeader("P", "T", "TBW102", 4, 1, 0, 0, 0, broker_name="b")

@@ -21,8 +21,8 @@ from rmq_spark.wire.headers.members import (
     PullMessageRequestHeader,
     SendMessageRequestHeader,
 )
+from rmq_spark.wire.message.record import decode_records
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import decode_records
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 SUBSCRIBED = PullSysFlag.SUBSCRIPTION.value

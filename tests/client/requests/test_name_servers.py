@@ -14,7 +14,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.operators import TopicList
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 class Cluster:

@@ -14,7 +14,7 @@ from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.auth.access_lists import AccessList
 from rocketpoll.broker.auth.user_tables import AclsBody, User, UsersBody, UserStatus, UserType
 from rocketpoll.broker.common.channel import Identity

@@ -11,7 +11,7 @@ from support.brokers.connections import FakeConnection
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.processor.clients.pending_replies import (
     CLIENT_SHARE,
     REQUEST_BYTES,

@@ -16,9 +16,9 @@ from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.headers.members import ConsumerGroupRequestHeader
-from rmq_spark.wire.message_id import encode_offset_message_id
+from rmq_spark.wire.message.message_id import encode_offset_message_id
+from rmq_spark.wire.message.record import decode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.processor.clients.client_relay import (
     RELAY_TIMEOUT_MS,
     STATUS_BYTES_MAX,

@@ -11,9 +11,9 @@ from support.clients.remoting_clients import send_request
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
 from rmq_spark.wire.codes import CommandFlag, RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.properties import decode_properties
+from rmq_spark.wire.message.properties import decode_properties
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.processor.clients.pending_replies import BYTES_MAX, CLIENT_SHARE
 
 ASKER = "10.0.0.1@asker"

@@ -10,7 +10,7 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupWrapper,
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 def saved_groups(room):

@@ -5,7 +5,7 @@ from support.brokers.connections import FakeConnection
 from support.clients.remoting_clients import pull_request
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll.broker.processor.pulls import fast_pull
 from rocketpoll.broker.processor.pulls.fast_pull import (
     CachedPull,

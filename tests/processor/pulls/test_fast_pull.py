@@ -29,7 +29,7 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 SQL = {"subscription": "a > 1", "expression_type": "SQL92"}

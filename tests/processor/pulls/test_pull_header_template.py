@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from support.clients.remoting_clients import pull_request
 
 from rmq_spark.wire.codes import SerializeType
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import Frame, FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import Frame, FrameReader
 from rocketpoll.broker.processor.pulls.fast_pull import build_template, header_prefix
 
 USUAL = pull_request(17, suspend_ms=15_000, commit_offset=5, opaque=7)

@@ -21,9 +21,9 @@ from rocketpoll.broker.processor.pulls.pull_message import PullMessageProcessor
 from rocketpoll.broker.processor.pulls.subscription_filters import CACHED_MAX, SubscriptionFilters
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig, HoldLimits
+from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
-from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.results import GetMessageResult, GetMessageStatus
 
 

@@ -5,9 +5,9 @@ from support.stores.staged_batches import roll_back_between
 
 from rmq_spark.wire.bodies.operators import QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.properties import tags_code
-from rmq_spark.wire.record import decode_records
-from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
+from rmq_spark.wire.message.properties import tags_code
+from rmq_spark.wire.message.record import decode_records
+from rmq_spark.wire.message.record_layout import BLANK_SIZE, ROLLED_BACK
 from rocketpoll.broker.processor.pulls.query_message import ENTRIES_MAX
 
 

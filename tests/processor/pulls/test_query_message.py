@@ -5,8 +5,8 @@ from support.brokers.admin_processors import AdminRoom
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.message_id import decode_offset_message_id
-from rmq_spark.wire.record import decode_record, decode_records
+from rmq_spark.wire.message.message_id import decode_offset_message_id
+from rmq_spark.wire.message.record import decode_record, decode_records
 from rocketpoll.broker.processor.pulls import query_message
 
 START = 1_700_000_000_000

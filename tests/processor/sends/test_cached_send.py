@@ -14,7 +14,7 @@ from support.stores.small_store import small_config
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message.hosts import parse_host
 from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
 from rocketpoll.broker.processor.sends.fast_path import cached_send

@@ -12,11 +12,11 @@ from support.stores.small_store import bodies, encoded, message, small_config
 
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import AppendChunkRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
 from rocketpoll.broker.processor.extensions.extensions import (
     SUPPORTED_EXTENSIONS,

@@ -23,7 +23,7 @@ from support.suite.selection import count, some
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.auth.plain.plain_accounts import PlainAcl
 from rocketpoll.broker.processor.sends.fast_path import cached_send
 from rocketpoll.broker.processor.sends.fast_path.fast_send import RUN_BYTES_MAX, RUN_MAX

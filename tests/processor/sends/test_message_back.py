@@ -20,13 +20,13 @@ from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.message_id import encode_offset_message_id
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.message_id import encode_offset_message_id
 from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission
 from rocketpoll.broker.processor.sends.message_back import MessageBackProcessor
 from rocketpoll.broker.processor.sends.send_message import SendParts
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.stats.broker_stats import BrokerStats
+from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.store.append.record_encoding import draft_of
 from rocketpoll.broker.store.results import PutMessageStatus
 

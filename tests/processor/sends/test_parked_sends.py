@@ -17,7 +17,7 @@ from support.stores.small_store import small_config
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.processor.sends import pending_topic_sends
 from rocketpoll.broker.processor.sends.pending_topic_sends import (
     BYTES_MAX,

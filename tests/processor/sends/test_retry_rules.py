@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from support.brokers.processors import nobody_waits, saved_at_once
 from support.stores.small_store import message, small_config
 
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.message import record_layout as layout
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission, redirect_to_dlq
 from rocketpoll.broker.settings.config import BrokerConfig

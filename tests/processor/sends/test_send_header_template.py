@@ -7,8 +7,8 @@ from support.clients.remoting_clients import send_request
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import SerializeType
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import Frame, FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import Frame, FrameReader
 from rocketpoll.broker.processor.sends.fast_path.cached_send import (
     BORN_MARK,
     build_template,

@@ -18,8 +18,8 @@ from support.clients.remoting_clients import batch_request, send_request
 from support.stores.small_store import bodies, components_of, read_all, small_config
 
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.message_id import decode_offset_message_id
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.sends import batch_messages, send_message

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.properties import TIMER_PROPERTIES, decode_properties
+from rmq_spark.wire.message.properties import TIMER_PROPERTIES, decode_properties
 from rocketpoll.broker.processor.sends import stored_properties
 from rocketpoll.broker.processor.sends.stored_properties import PropertyRewriter, StoredProperties
 

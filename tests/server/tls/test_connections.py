@@ -16,7 +16,7 @@ from support.servers.tls import BROKER_TLS, certificate, client_context
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
 from rocketpoll.broker.server.server import RemotingServer
 from rocketpoll.broker.server.tls.server_tls import ServerTls

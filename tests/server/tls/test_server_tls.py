@@ -12,7 +12,7 @@ import pytest
 from support.servers.tls import certificate
 from support.suite.log_records import lines_of
 
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
 from rocketpoll.broker.common.log_limit import KEYS_MAX, LogLimit
 from rocketpoll.broker.server.tls.server_tls import ServerTls
 from rocketpoll.broker.settings.settings import config_of

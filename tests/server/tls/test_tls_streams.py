@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from support.brokers.in_process import run
 from support.servers.tls import BROKER_TLS, client_context
 
-from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
 from rocketpoll.broker.server.server import RemotingServer
 from rocketpoll.broker.server.tls.server_tls import ServerTls

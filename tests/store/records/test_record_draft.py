@@ -9,8 +9,8 @@ from support.messages.stored_messages import int64s, messages, sealed
 from support.stores.small_store import message
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.hosts import Host, parse_host
-from rmq_spark.wire.record_layout import has_valid_checksum
+from rmq_spark.wire.message.hosts import Host, parse_host
+from rmq_spark.wire.message.record_layout import has_valid_checksum
 from rocketpoll.broker.store.append.record_encoding import RecordDraft, draft_of
 
 V6 = parse_host("[2001:db8::1]:5000")

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from support.stores.small_store import message
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.properties import decode_properties
-from rmq_spark.wire.record import encode_record
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.properties import decode_properties
+from rmq_spark.wire.message.record import encode_record
 from rocketpoll.broker.store.records.fields import pattern_of, property_of, read_fields
 
 V6 = parse_host("[::1]:9876")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stores.small_store import encoded, message
 
-from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message.hosts import parse_host
 from rocketpoll.broker.store.queues.entry_check import RecordOwner
 
 V6 = parse_host("[::1]:10911")

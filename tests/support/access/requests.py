@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
 
 TOPIC, GROUP, PRODUCERS = "Orders", "readers", "writers"
 CLUSTER, BROKER = "peers", "broker-a"

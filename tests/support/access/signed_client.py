@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rmq_spark.wire.codes import LanguageCode, SerializeType
-from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import CURRENT_VERSION, RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rmq_spark.wire.signature import signed_fields
 
 ANSWER_SECONDS_MAX = 20

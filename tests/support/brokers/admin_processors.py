@@ -17,8 +17,8 @@ from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper, TopicConfig
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.filter.subscription import message_filter
@@ -38,9 +38,9 @@ from rocketpoll.broker.processor.topics.route import KVConfigProcessor, RoutePro
 from rocketpoll.broker.processor.topics.topic_admin import TopicAdminProcessor
 from rocketpoll.broker.runtime.state_tables import StateTables
 from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
-from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.files.disk import DiskUsage
 
 ADVERTISED = parse_host("10.0.0.2:9876")

@@ -28,9 +28,9 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.headers.members import SendMessageRequestHeader
+from rmq_spark.wire.message.properties import encode_properties
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
-from rmq_spark.wire.properties import encode_properties
 from rocketpoll.broker.store.config import FlushDiskType
 
 PROXY = "proxy-"

@@ -7,10 +7,10 @@ from collections.abc import Generator
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import LanguageCode
-from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand, decode_command
-from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.remoting.command import CURRENT_VERSION, RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 _ports = itertools.count(40_000)
 

@@ -31,10 +31,10 @@ from rmq_spark.wire.bodies.pop import (
 )
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 TOPIC, GROUP, MEMBER, SINK = "orders", "billing", "member", "ledger"
 CLUSTER, BROKER = "DefaultCluster", "broker-a"

@@ -13,8 +13,8 @@ import time
 
 from support.clients.remoting_clients import pull_request, pulled, send_request
 
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 SUSPEND_MS = 60_000
 PATIENCE_SECONDS = 30  # half of what the pulls wait: by their deadline none of them is answered

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
-from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.longpolling.hold_limits import HoldLimits
 from rocketpoll.broker.longpolling.pull_request import PullRequest
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService

@@ -25,7 +25,7 @@ from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.stats.broker_stats import BrokerStats
+from rocketpoll.broker.state.broker_stats import BrokerStats
 from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
 from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager
 from rocketpoll.broker.state.tables.topic_config import TopicConfigManager

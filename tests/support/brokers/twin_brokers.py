@@ -16,12 +16,12 @@ from unittest.mock import patch
 from support.brokers.in_process import MovedLoop, small_broker
 from support.disks.faulty_disk import ManualClock
 
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.runtime import housekeeping
 from rocketpoll.broker.server.client_connection import ClientConnection
-from rocketpoll.broker.state.stats.broker_stats import Durations
+from rocketpoll.broker.state.broker_stats import Durations
 
 PORT = 10_911
 _PATIENCE_SECONDS = 20

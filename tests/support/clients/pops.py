@@ -11,6 +11,7 @@ from rmq_spark.wire.headers.members import (
     PopMessageRequestHeader,
 )
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.message.record import decode_records
 from rmq_spark.wire.pop import (
     POP_CK,
     PopReceipt,
@@ -19,7 +20,6 @@ from rmq_spark.wire.pop import (
     real_topic,
     retry_mark,
 )
-from rmq_spark.wire.record import decode_records
 
 
 class Popped:

@@ -16,14 +16,14 @@ from typing import NamedTuple
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
 from rmq_spark.wire.codes import PullSysFlag, RequestCode
-from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import decode_records
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 
 class RawClient:

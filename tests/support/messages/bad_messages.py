@@ -18,7 +18,7 @@ from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.wire.codes import MessageSysFlag as Flag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
 from rmq_spark.wire.headers.members import SendMessageRequestHeader
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import Admin, EmbeddedBroker
 

@@ -9,11 +9,15 @@ from zlib import crc32
 
 from hypothesis import strategies as st
 
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.record import StoredMessage, encode_record
-from rmq_spark.wire.record_layout import CHECKSUM_BYTES, encode_checksum, with_empty_checksum
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.message.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record_layout import (
+    CHECKSUM_BYTES,
+    encode_checksum,
+    with_empty_checksum,
+)
 
 MAGICS = [layout.MAGIC_V1, layout.MAGIC_V2]
 int32s, int64s = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)

@@ -12,13 +12,13 @@ from types import NoneType, UnionType
 from hypothesis import strategies as st
 from support.suite.selection import count
 
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies import clients, configs, operators
 from rmq_spark.wire.codes import LanguageCode, MessageSysFlag, SerializeType
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 EXAMPLES = count("ROCKETPOLL_CODEC_EXAMPLES", 8, wide=60)
 """Number of values drawn of each of the 160 classes of headers and bodies."""

@@ -18,7 +18,7 @@ from rmq_spark.cli.console.site import Site
 from rmq_spark.cli.shell.connection import ClusterAccess
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.wire.message_id import RecallHandle
+from rmq_spark.wire.message.message_id import RecallHandle
 
 TOKEN = "open sesame"  # noqa: S105  # of tests
 

@@ -18,9 +18,9 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfigSerializeWrapper,
 )
 from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.hosts import Host, parse_host
+from rmq_spark.wire.message.hosts import Host, parse_host
+from rmq_spark.wire.message.record import StoredMessage, decode_record
 from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.record import StoredMessage, decode_record
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.json_table import JsonTable
 from rocketpoll.broker.store.message_store import MessageStore

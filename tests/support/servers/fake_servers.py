@@ -11,9 +11,9 @@ from contextlib import ExitStack, suppress
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 
 class Peer:

@@ -19,7 +19,6 @@ import numpy as np
 from support.servers.fake_servers import FakeServer, Peer
 
 from rmq_spark.client.reading.log_files import machine_identity
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.body_codec import decode_body
 from rmq_spark.wire.bodies.clients import (
@@ -31,9 +30,10 @@ from rmq_spark.wire.chunk.record_locations import decode_located, encode_locatio
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.extensions import proof_content
-from rmq_spark.wire.hosts import host_of
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import host_of
+from rmq_spark.wire.message.record import decode_record, encode_record, record_size
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import decode_record, encode_record, record_size
 
 _NEXT = "nextBeginOffset"
 _NARROW_CODE_MAX = (1 << 15) - 1

@@ -16,7 +16,7 @@ from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.options.values import OnBadRecord
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 
 
 def options_of(kind="json", schema=None, **more):

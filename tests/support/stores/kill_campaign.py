@@ -31,8 +31,8 @@ from typing import NamedTuple
 from support.stores.derived_files import differences
 from support.stores.small_store import STORE_HOST
 
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_record, decode_records
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage, body_crc_of, decode_record, decode_records
 from rocketpoll.broker.store.components import CONSUME_QUEUE, INDEX
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.files.disk import LocalDisk

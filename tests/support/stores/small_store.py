@@ -9,10 +9,10 @@ from pathlib import Path
 
 from support.disks.faulty_disk import ManualClock
 
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
-from rmq_spark.wire.record_layout import with_empty_checksum
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.message.record_layout import with_empty_checksum
 from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
 from rocketpoll.broker.store.append.record_encoding import (
     RecordRun,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import StoreThatRefuses, bodies, message, open_store
 
+from rmq_spark.wire.message.properties import decode_properties
 from rmq_spark.wire.names import TIMER_TOPIC
-from rmq_spark.wire.properties import decode_properties
 from rocketpoll.broker.common.recent_losses import LossKind, RecentLosses
 from rocketpoll.broker.schedule.real_topic_delivery import RealTopicDelivery
 from rocketpoll.broker.schedule.timer_files import TimerFiles

@@ -8,8 +8,8 @@ from support.messages.wire_strategies import int32, property_names, property_val
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_batch_columns
-from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch
-from rmq_spark.wire.properties import RESERVED_NAMES, encode_properties
+from rmq_spark.wire.message.message_batch import BatchedMessage, decode_batch, encode_batch
+from rmq_spark.wire.message.properties import RESERVED_NAMES, encode_properties
 
 MAP = pa.map_(pa.string(), pa.string())
 

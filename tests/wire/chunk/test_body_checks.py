@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rmq_spark.wire.chunk import body_checks, crc
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 
 # Bodies of one length are summed as they lie, short ones of several lengths with zeros in front.
 SUMMED = {

@@ -12,14 +12,14 @@ from support.messages.stored_messages import sealed
 from support.messages.wire_strategies import fits_i16, stored_messages
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.checksums import intact_records, with_empty_checksums, write_checksums
 from rmq_spark.wire.chunk.crc import combine_crcs, crcs_of_strings
-from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.properties import decode_properties, encode_properties
-from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
-from rmq_spark.wire.record_layout import (
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.message.properties import decode_properties, encode_properties
+from rmq_spark.wire.message.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.message.record_layout import (
     CHECKSUM_BYTES,
     EMPTY_CHECKSUM,
     has_valid_checksum,

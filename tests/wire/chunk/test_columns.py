@@ -16,7 +16,12 @@ from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.chunk import COLUMNS, DEFAULT_COLUMNS, RecordChunk, chunk_columns
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.record import StoredMessage, decode_record, decode_records, encode_record
+from rmq_spark.wire.message.record import (
+    StoredMessage,
+    decode_record,
+    decode_records,
+    encode_record,
+)
 
 RAW_COLUMNS = [name for name in COLUMNS if name != "body"]
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from support.messages.wire_strategies import stored_messages
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, encode_chunk, encode_sized_chunk
 from rmq_spark.wire.chunk.decode import readable_records
 from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk, encode_sizes
-from rmq_spark.wire.hosts import parse_host
-from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import parse_host
+from rmq_spark.wire.message.record import StoredMessage, decode_records, encode_record
 
 RECORDS = [encode_record(StoredMessage("T", b"x" * size, "TAGS\x01A\x02")) for size in (0, 5, 100)]
 DATA = b"".join(RECORDS)

@@ -16,8 +16,13 @@ from rmq_spark.wire.chunk.checksums import with_empty_checksums
 from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.properties import decode_properties, encode_properties
-from rmq_spark.wire.record import StoredMessage, decode_record, decode_records, encode_record
+from rmq_spark.wire.message.properties import decode_properties, encode_properties
+from rmq_spark.wire.message.record import (
+    StoredMessage,
+    decode_record,
+    decode_records,
+    encode_record,
+)
 
 ENCODED = [name for name in COLUMNS if name not in ("msgId", "offsetMsgId", "keys", "tags")]
 

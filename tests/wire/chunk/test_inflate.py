@@ -12,7 +12,7 @@ from rmq_spark.wire.chunk.columns import plain_bodies
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
-from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.message.record import StoredMessage, encode_record
 
 ZLIB = MessageSysFlag.COMPRESSION_ZLIB
 

@@ -16,7 +16,7 @@ from support.messages.wire_strategies import (
 
 from rmq_spark.wire.chunk import properties as chunk_properties
 from rmq_spark.wire.chunk.properties import MAP_TYPE, PropertyColumns, lengths_of_maps
-from rmq_spark.wire.properties import decode_properties, encode_properties
+from rmq_spark.wire.message.properties import decode_properties, encode_properties
 
 ragged_texts = ragged_properties | st.text("ab\x01\x02\u00e9", max_size=12)
 names = property_names | some_text | st.text("ab\x01\x02\u00e9", min_size=1, max_size=4)

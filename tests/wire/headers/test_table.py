@@ -16,12 +16,12 @@ from rmq_spark.wire.codes import (
     SerializeType,
     TopicPermission,
 )
-from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers import Int32, Int64, exchange_of
 from rmq_spark.wire.headers.codec import fields_of
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand, decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 # Not read by rocketpoll: the field of "lite topics", which are pop consumption.
 NOT_OURS = {"liteTopic"}

@@ -8,7 +8,7 @@ from world.acts import PASSING_TOPIC, QUEUES, act, place
 from world.client import topic_fields
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.record import decode_records
 
 _QUESTIONS = {
     "runtime info": (RequestCode.GET_BROKER_RUNTIME_INFO, {}),

@@ -9,7 +9,7 @@ from world.acts import QUEUES, TOPICS, act
 from world.client import ANSWER_SECONDS
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 _NOTHING = (ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)
 _FORGOTTEN = RemotingCommand(ResponseCode.POLLING_TIMEOUT)

@@ -11,7 +11,7 @@ from world.client import ANSWER_SECONDS
 
 from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.record import decode_records
 
 _FILTERS = {
     None: (None, lambda sent: True),

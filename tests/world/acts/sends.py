@@ -8,11 +8,11 @@ from world.acts import PASSING_TOPIC, QUEUES, SIZES, TOPICS, act, place
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import AppendChunkRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 _OPEN = {
     ResponseCode.FLUSH_DISK_TIMEOUT,

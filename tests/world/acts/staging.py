@@ -18,13 +18,13 @@ from rmq_spark.wire.bodies.staged_batches import (
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import (
     BatchRequestHeader,
     LastBatchRequestHeader,
     StageChunkRequestHeader,
 )
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 _OWNER = "query"
 

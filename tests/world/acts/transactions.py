@@ -13,12 +13,12 @@ from world.messages import number_of
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import EndTransactionRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.message_id import decode_offset_message_id
-from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.message.message_id import decode_offset_message_id
+from rmq_spark.wire.message.properties import encode_properties
+from rmq_spark.wire.message.record import decode_record
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 PRODUCERS = "committers"
 _ENDS = {"commit": 8, "rollback": 12}

@@ -14,8 +14,8 @@ from functools import partial
 from world.cluster.lies import HONEST_HOST
 from world.network import Line
 
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader, encode_prefix
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader, encode_prefix
 
 _TWICE_ODDS = 0.3
 _LATE_ODDS = 0.3

@@ -8,7 +8,7 @@ from support.clients.remoting_clients import pull_request
 from world.client import Connection
 
 from rmq_spark.client.message import to_message
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.record import decode_records
 
 _AT_ONCE = 32
 

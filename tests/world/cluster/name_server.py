@@ -14,8 +14,8 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.bodies.operators import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import decode_command
-from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.remoting.command import decode_command
+from rmq_spark.wire.remoting.framing import FrameReader
 
 HOST = "127.0.3.1"
 PORT = 9876

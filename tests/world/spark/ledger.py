@@ -14,7 +14,7 @@ from world.spark.committed_rows import CommittedModel
 from world.spark.rows import ReadModel, StreamModel
 from world.spark.sinks import SinkModel
 
-from rmq_spark.wire.properties import KEYS
+from rmq_spark.wire.message.properties import KEYS
 
 _SETTLED_SECONDS = 2.0
 _QUEUES_GO = frozenset({"make again", "change queues", "older copy", "slave"})

@@ -13,7 +13,7 @@ from world.client import Connection
 from world.spark.bodies import known_by
 
 from rmq_spark.client.message import to_message
-from rmq_spark.wire.record import decode_records
+from rmq_spark.wire.message.record import decode_records
 
 _PAUSE_SECONDS = (0.0, 0.0, 0.001, 0.1)
 _AWAY_SECONDS = 0.2

@@ -8,7 +8,7 @@ from __future__ import annotations
 from world.client import Connection, topic_fields
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 10.0

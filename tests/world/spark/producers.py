@@ -13,8 +13,8 @@ from world.client import Connection
 from world.spark.bodies import bad_body_of, body_of, is_bad, read
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.message.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.message.properties import encode_properties
 
 TAGS = (None, "Aa", "BB", "C")
 """Aa and BB have the same hash."""

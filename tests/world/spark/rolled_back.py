@@ -19,10 +19,10 @@ from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedA
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.headers.members import BatchRequestHeader, StageChunkRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.remoting.command import RemotingCommand
 
 SINK = "never-commits"
 _OWNER, _ATTEMPT = "nobody", "a"

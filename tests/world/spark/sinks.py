@@ -9,7 +9,7 @@ from world.spark.workers import Crashed
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.write.reports import ROW_ID
-from rmq_spark.wire.properties import KEYS, TAGS
+from rmq_spark.wire.message.properties import KEYS, TAGS
 
 
 class SinkModel:

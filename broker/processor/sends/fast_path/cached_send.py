@@ -23,14 +23,14 @@ from typing import Final, NamedTuple, TypeAlias
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
-from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.java_numbers import parse_int64
+from rmq_spark.wire.message.hosts import Host
+from rmq_spark.wire.message.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmq_spark.wire.message.record import magic_of
 from rmq_spark.wire.names import RETRY_PREFIX
-from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from rmq_spark.wire.record import magic_of
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.java_numbers import parse_int64
 
 from ....auth.signatures import SignedTemplate, UnsignedTemplate
 from ....common.channel import Channel

@@ -34,8 +34,8 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from rmq_spark.wire.codes import CommandFlag, RequestCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
+from rmq_spark.wire.remoting.command import RemotingCommand
+from rmq_spark.wire.remoting.framing import PREFIX_BYTES, Buffer
 
 from ....common.channel import Channel
 from ....store.append.record_encoding import RecordRun, UniformParts

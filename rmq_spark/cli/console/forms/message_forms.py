@@ -52,7 +52,7 @@ from rmq_spark.client.results import SendResult
 from rmq_spark.client.times import duration_ms
 from rmq_spark.errors import RocketPollError, format_count, nearest_name
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
-from rmq_spark.wire.java_numbers import INT32_MAX
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX
 
 TYPED_BYTES_MAX: Final = 256 * 1024
 """The largest body, in bytes, that a form accepts."""

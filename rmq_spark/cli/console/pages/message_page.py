@@ -28,8 +28,8 @@ from rmq_spark.cli.messages.message_trace import (
 )
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
+from rmq_spark.wire.message.properties import RESERVED_NAMES
 from rmq_spark.wire.names import DLQ_PREFIX
-from rmq_spark.wire.properties import RESERVED_NAMES
 
 _STATE_BADGES: Final = {
     DeliveryState.CONSUMED: ("consumed", "good"),

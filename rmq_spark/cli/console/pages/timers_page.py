@@ -29,9 +29,9 @@ from rmq_spark.cli.console.visit import Visit, message_path, recall_path, topic_
 from rmq_spark.client.errors import AccessDenied, RouteNotFound, TopicNotUsable
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.wire.message_id import RecallHandle, decode_recall_handle
+from rmq_spark.wire.message.message_id import RecallHandle, decode_recall_handle
+from rmq_spark.wire.message.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_RECALLED_KEY, UNIQ_KEY
 from rmq_spark.wire.names import TIMER_TOPIC
-from rmq_spark.wire.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_RECALLED_KEY, UNIQ_KEY
 
 _SHOWN_MAX: Final = 50
 _SCAN_SECONDS_MAX: Final = 2.0

@@ -30,9 +30,9 @@ from rmq_spark.wire.headers.members import (
     PullMessageRequestHeader,
     SendMessageRequestHeader,
 )
+from rmq_spark.wire.message.properties import encode_properties
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX, dlq_topic
-from rmq_spark.wire.properties import encode_properties
 
 PLAIN_PULL_MESSAGES_MAX = 32
 """Most messages that a broker returns per pull, whatever the request says; a chunk holds more."""

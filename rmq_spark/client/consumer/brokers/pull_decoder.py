@@ -36,9 +36,9 @@ from rmq_spark.client.message import MessageExt, decode_messages, to_message, un
 from rmq_spark.errors import BodyError, CodecMissing, RecordError, Verbatim, WireError
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message.record import decode_record
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.remoting.framing import Buffer
 
 _log = logging.getLogger(__name__)
 

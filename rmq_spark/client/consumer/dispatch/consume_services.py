@@ -40,8 +40,8 @@ from rmq_spark.client.consumer.settings import SUSPEND_MS_MIN
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import excerpt
-from rmq_spark.wire.java_numbers import INT32_MAX
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.remoting.java_numbers import INT32_MAX
 
 _log = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.headers.members import SendMessageRequestHeader
+from rmq_spark.wire.message.properties import DELAY, UNIQ_KEY, encode_properties
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DEFAULT_TOPIC, dlq_topic, is_system_group, retry_topic
-from rmq_spark.wire.properties import DELAY, UNIQ_KEY, encode_properties
 
 _log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ import orjson
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode, SerializeType
-from rmq_spark.wire.framing import Buffer, encode_prefix
-from rmq_spark.wire.header import (
+from rmq_spark.wire.remoting.framing import Buffer, encode_prefix
+from rmq_spark.wire.remoting.header import (
     EXT_FIELDS_MAX,
     LANGUAGES,
     NO_EXT_FIELDS,
@@ -30,8 +30,8 @@ from rmq_spark.wire.header import (
     encoding_error,
     is_text,
 )
-from rmq_spark.wire.java_numbers import int_from_json, plain_name
-from rmq_spark.wire.json_nesting import check_nesting
+from rmq_spark.wire.remoting.java_numbers import int_from_json, plain_name
+from rmq_spark.wire.remoting.json_nesting import check_nesting
 
 _FOUR_INTS = struct.Struct(">4i")
 _PREFIX = struct.Struct(">iI")

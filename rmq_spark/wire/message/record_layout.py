@@ -34,10 +34,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from rmq_spark.wire import hosts
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.isa_l import crc32
-from rmq_spark.wire.properties import PROPERTY_SEPARATOR
+from rmq_spark.wire.message import hosts
+from rmq_spark.wire.message.properties import PROPERTY_SEPARATOR
+from rmq_spark.wire.remoting.framing import Buffer
 
 FILE_NAME_DIGITS: Final = 20
 """The digits in the name of a file of the log or of a queue: the position of its first byte."""

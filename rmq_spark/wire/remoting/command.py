@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rmq_spark.errors import HeaderError, escape_surrogates
-from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.codes import CommandFlag, LanguageCode, SerializeType
-from rmq_spark.wire.framing import Buffer, Frame, encode_prefix
-from rmq_spark.wire.header import NO_EXT_FIELDS, Header
+from rmq_spark.wire.remoting import header_json, header_msgpack, header_rocketmq
+from rmq_spark.wire.remoting.framing import Buffer, Frame, encode_prefix
+from rmq_spark.wire.remoting.header import NO_EXT_FIELDS, Header
 
 CURRENT_VERSION = 409
 """V4_9_8: new enough for strict-JSON routes, SQL92 and maxReconsumeTimes, too old for GO_AWAY."""

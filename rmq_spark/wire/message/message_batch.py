@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, decode_properties
-from rmq_spark.wire.record_layout import struct_format
+from rmq_spark.wire.message.properties import PROPERTIES_BYTES_MAX, decode_properties
+from rmq_spark.wire.message.record_layout import struct_format
+from rmq_spark.wire.remoting.framing import Buffer
 
 HEAD: Final = (
     ("size", "i"),

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.java_numbers import parse_int32
+from rmq_spark.wire.remoting.java_numbers import parse_int32
 
 _PORT = struct.Struct(">i")
 V4_BYTES = 4 + _PORT.size

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from rmq_spark.wire.bodies.operators import BrokerStatsData, BrokerStatsItem
 
-from ...common.local_time import local_time
+from ..common.local_time import local_time
 
 # ---- Windows.
 

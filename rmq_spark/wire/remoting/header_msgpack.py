@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from rmq_spark.errors import HeaderError, Verbatim
 from rmq_spark.wire.codes import LanguageCode
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.header import (
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.header import (
     EXT_FIELDS_MAX,
     LANGUAGES,
     Header,

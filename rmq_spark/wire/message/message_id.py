@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.hosts import Host, decode_host
+from rmq_spark.wire.message.hosts import Host, decode_host
 
 _OFFSET = struct.Struct(">q")
 _UNIQUE_TAIL = struct.Struct(">HIIH")

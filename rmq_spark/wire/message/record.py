@@ -11,15 +11,21 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.hosts import V4_BYTES, Host, decode_host
 from rmq_spark.wire.isa_l import crc32
-from rmq_spark.wire.message_id import encode_offset_message_id
-from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS, UNIQ_KEY, decode_properties
-from rmq_spark.wire.record_layout import without_checksum
+from rmq_spark.wire.message import record_layout as layout
+from rmq_spark.wire.message.hosts import V4_BYTES, Host, decode_host
+from rmq_spark.wire.message.message_id import encode_offset_message_id
+from rmq_spark.wire.message.properties import (
+    KEYS,
+    PROPERTIES_BYTES_MAX,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+)
+from rmq_spark.wire.message.record_layout import without_checksum
+from rmq_spark.wire.remoting.framing import Buffer
 
 _HEAD = struct.Struct(layout.struct_format(layout.HEAD))
 _STORE_TIMESTAMP = struct.Struct(layout.struct_format(layout.STORE_TIMESTAMP))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmq_spark.errors import WireError
-from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.remoting.framing import Buffer
 
 LEVELS_MAX: Final = 32
 

@@ -16,8 +16,8 @@ from functools import lru_cache
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode
-from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.header import (
+from rmq_spark.wire.remoting.framing import Buffer
+from rmq_spark.wire.remoting.header import (
     INT16,
     LANGUAGES,
     NO_EXT_FIELDS,

@@ -1,1 +1,0 @@
-"""Statistics by topic, group and queue, over windows of time."""

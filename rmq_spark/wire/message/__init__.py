@@ -1,0 +1,1 @@
+"""Messages: stored records, their properties and ids, and batches of sends."""

@@ -1,0 +1,1 @@
+"""Remoting: frames, headers in three codecs, and commands."""
