@@ -9,7 +9,7 @@ import pytest
 from support.access.plain_lists import PLAIN_ACL
 from support.brokers.access import WITH_USERS
 from support.brokers.connections import FakeConnection
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import small_config
 
@@ -257,18 +257,18 @@ def test_start_and_reload_warn_of_users_that_others_can_read(tmp_path, caplog):
     assert warnings_of_readers(caplog) == []  # both files are new
 
 
-def test_reload_of_a_running_broker_warns_of_users_that_others_can_read(tmp_path, caplog):
-    async def story(broker):
-        config = tmp_path / "config"
-        broker.controller.tables.save_configurations()
-        config.chmod(0o755)
-        (config / "users.json").chmod(0o644)
-        assert warnings_of_readers(caplog) == []
-        broker.controller.reload(broker.controller._config)
-        await broker.until(lambda: "can read" in caplog.text)
-        assert warnings_of_readers(caplog) == [warning_of(config / "users.json")]
-
-    tell(story, tmp_path, **WITH_USERS)
+@on_broker(**WITH_USERS)
+async def test_reload_of_a_running_broker_warns_of_users_that_others_can_read(
+    broker, tmp_path, caplog
+):
+    config = tmp_path / "config"
+    broker.controller.tables.save_configurations()
+    config.chmod(0o755)
+    (config / "users.json").chmod(0o644)
+    assert warnings_of_readers(caplog) == []
+    broker.controller.reload(broker.controller._config)
+    await broker.until(lambda: "can read" in caplog.text)
+    assert warnings_of_readers(caplog) == [warning_of(config / "users.json")]
 
 
 def test_running_broker_reads_changed_plain_accounts_at_a_reload(tmp_path):

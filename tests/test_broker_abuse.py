@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker
 from support.clients.remoting_clients import send_request
 
 from rmq_spark.wire.codes import RequestCode
@@ -56,32 +56,32 @@ def slowed(call):
 
 
 @pytest.mark.parametrize("honest", HONEST.values(), ids=HONEST)
-def test_requests_of_one_address_that_ask_for_much_delay_no_other(tmp_path, honest, monkeypatch):
-    async def story(broker):
-        loop, offsets = asyncio.get_running_loop(), broker.controller.tables.offsets
-        broker.make_topic("Wide", queues=QUEUES)
-        broker.make_topic("Narrow", queues=1)
-        client = await broker.connect()
-        await client.heartbeat("H", "Narrow")
-        for number in range(QUEUES):
-            offsets.commit("G", "Wide", number, 0)
-        abusers = [await broker.connect(address=OTHER_ADDRESS) for _ in range(ABUSERS)]
-        loop.stand_still()
-        monkeypatch.setattr(broker.store, "queue_offsets", slowed(broker.store.queue_offsets))
-        began = loop.time()
-        await honest(client)
-        calm = loop.time() - began
-        for number, abuser in enumerate(abusers):
-            dear = RemotingCommand(
-                RequestCode.GET_CONSUME_STATS, opaque=number, ext_fields={"consumerGroup": "G"}
-            )
-            abuser.send(dear.encode() * REQUESTS_OF_EACH)
-        began = loop.time()
-        await broker.until(lambda: loop.time() - began > 5 * TURN_SECONDS)
-        began = loop.time()
-        await honest(client)
-        assert loop.time() - began <= calm + WAIT_SECONDS_MAX
-        dear = ABUSERS * REQUESTS_OF_EACH * QUEUES * STEP_SECONDS
-        assert dear > 100 * (calm + WAIT_SECONDS_MAX)
-
-    tell(story, tmp_path)
+@on_broker
+async def test_requests_of_one_address_that_ask_for_much_delay_no_other(
+    broker, honest, monkeypatch
+):
+    loop, offsets = asyncio.get_running_loop(), broker.controller.tables.offsets
+    broker.make_topic("Wide", queues=QUEUES)
+    broker.make_topic("Narrow", queues=1)
+    client = await broker.connect()
+    await client.heartbeat("H", "Narrow")
+    for number in range(QUEUES):
+        offsets.commit("G", "Wide", number, 0)
+    abusers = [await broker.connect(address=OTHER_ADDRESS) for _ in range(ABUSERS)]
+    loop.stand_still()
+    monkeypatch.setattr(broker.store, "queue_offsets", slowed(broker.store.queue_offsets))
+    began = loop.time()
+    await honest(client)
+    calm = loop.time() - began
+    for number, abuser in enumerate(abusers):
+        dear = RemotingCommand(
+            RequestCode.GET_CONSUME_STATS, opaque=number, ext_fields={"consumerGroup": "G"}
+        )
+        abuser.send(dear.encode() * REQUESTS_OF_EACH)
+    began = loop.time()
+    await broker.until(lambda: loop.time() - began > 5 * TURN_SECONDS)
+    began = loop.time()
+    await honest(client)
+    assert loop.time() - began <= calm + WAIT_SECONDS_MAX
+    dear = ABUSERS * REQUESTS_OF_EACH * QUEUES * STEP_SECONDS
+    assert dear > 100 * (calm + WAIT_SECONDS_MAX)

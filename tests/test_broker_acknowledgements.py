@@ -10,7 +10,7 @@ import itertools
 import re
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
 from support.disks.faulty_disk import FaultyDisk
 from support.stores.small_store import encoded, message
@@ -59,22 +59,20 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kinds", list(itertools.product(KINDS, repeat=2)), ids=" and ".join)
-def test_sends_of_one_turn_are_answered_whatever_is_flushed_between_them(tmp_path, kinds):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        await client.agree()
-        await client.put("first")
-        await client.call(back_request(None, 1))  # the group's topic is there
-        store = broker.store
-        flushed = _flushes_between(store)
-        client.send(b"".join(KINDS[kind](kind, 10 + at).encode() for at, kind in enumerate(kinds)))
-        answers = {(each.opaque, each.code) for each in [await client.receive() for _ in kinds]}
-        assert answers == {(10, 0), (11, 0)}
-        await client.ask(0)
-        assert len(flushed) <= len(kinds) + 1
-
-    tell(story, tmp_path, **SYNC, **PATIENT)
+@on_broker(**SYNC, **PATIENT)
+async def test_sends_of_one_turn_are_answered_whatever_is_flushed_between_them(broker, kinds):
+    broker.make_topic("T")
+    client = await broker.connect()
+    await client.agree()
+    await client.put("first")
+    await client.call(back_request(None, 1))  # the group's topic is there
+    store = broker.store
+    flushed = _flushes_between(store)
+    client.send(b"".join(KINDS[kind](kind, 10 + at).encode() for at, kind in enumerate(kinds)))
+    answers = {(each.opaque, each.code) for each in [await client.receive() for _ in kinds]}
+    assert answers == {(10, 0), (11, 0)}
+    await client.ask(0)
+    assert len(flushed) <= len(kinds) + 1
 
 
 def _flushes_between(store):
@@ -175,18 +173,16 @@ async def _delays_over(broker):
 @pytest.mark.parametrize(
     "properties", [{}, HASTY, {"DELAY": "1"}, {**HASTY, "DELAY": "1"}], ids=str
 )
-def test_oneway_send_becomes_visible_without_further_sends(tmp_path, properties):
-    async def story(broker):
-        broker.make_topic("T")
-        producer, consumer = await broker.connect(), await broker.connect()
-        consumer.send(pull_request(0, suspend_ms=60_000))
-        await broker.held(1)
-        producer.send(send_request("a", properties=properties, flag=2))
-        await broker.until(lambda: broker.store.state().written_offset)
-        await _delays_over(broker)
-        assert pulled(await consumer.receive()).bodies == ["a"]
-
-    tell(story, tmp_path, **SYNC)
+@on_broker(**SYNC)
+async def test_oneway_send_becomes_visible_without_further_sends(broker, properties):
+    broker.make_topic("T")
+    producer, consumer = await broker.connect(), await broker.connect()
+    consumer.send(pull_request(0, suspend_ms=60_000))
+    await broker.held(1)
+    producer.send(send_request("a", properties=properties, flag=2))
+    await broker.until(lambda: broker.store.state().written_offset)
+    await _delays_over(broker)
+    assert pulled(await consumer.receive()).bodies == ["a"]
 
 
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -208,23 +204,21 @@ def test_flush_wait_time_is_recorded_for_each_kind_of_send(tmp_path, flush_disk_
     tell(story, tmp_path, **{**SYNC, **PATIENT, "flushDiskType": flush_disk_type})
 
 
-def test_messages_of_a_batch_keep_what_they_say_of_waiting_as_with_rocketmq(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        for wait in ("false", "true"):
-            named = {"WAIT": wait}
-            answer = await client.call(
-                batch_request("a", "b", properties=named, each={**named, "A": "b"})
-            )
-            assert answer.code == 0
-        await client.put("c", properties=HASTY)
-        await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 5)
-        messages = (await client.pull(0)).messages
-        assert [each.properties.get("WAIT") for each in messages] == [
-            *["false"] * 2,
-            *["true"] * 2,
-            None,
-        ]
-        assert {each.properties.get("A") for each in messages[:4]} == {"b"}
-
-    tell(story, tmp_path, **SYNC)
+@on_broker(**SYNC)
+async def test_messages_of_a_batch_keep_what_they_say_of_waiting_as_with_rocketmq(broker):
+    client = await broker.connect()
+    for wait in ("false", "true"):
+        named = {"WAIT": wait}
+        answer = await client.call(
+            batch_request("a", "b", properties=named, each={**named, "A": "b"})
+        )
+        assert answer.code == 0
+    await client.put("c", properties=HASTY)
+    await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 5)
+    messages = (await client.pull(0)).messages
+    assert [each.properties.get("WAIT") for each in messages] == [
+        *["false"] * 2,
+        *["true"] * 2,
+        None,
+    ]
+    assert {each.properties.get("A") for each in messages[:4]} == {"b"}

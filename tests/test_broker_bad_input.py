@@ -11,7 +11,7 @@ import zlib
 
 import msgpack
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.brokers.processes import BrokerProcess
 from support.clients.remoting_clients import BrokerClients, pull_request, send_request
 
@@ -72,16 +72,14 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ])
-def test_deeply_nested_json_body_is_refused_before_parsing(tmp_path, code):
-    async def story(broker):
-        client = await broker.connect()
-        client.send(RemotingCommand(code, body=b"[" * NESTED + b"]" * NESTED))
-        answer = await client.receive()
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "needed at most 32 levels" in answer.remark
-        await client.put("a")
-
-    tell(story, tmp_path)
+@on_broker
+async def test_deeply_nested_json_body_is_refused_before_parsing(broker, code):
+    client = await broker.connect()
+    client.send(RemotingCommand(code, body=b"[" * NESTED + b"]" * NESTED))
+    answer = await client.receive()
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "needed at most 32 levels" in answer.remark
+    await client.put("a")
 
 
 # ---- requests that are whole and make no sense

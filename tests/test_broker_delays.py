@@ -9,7 +9,7 @@ import shutil
 import threading
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import pull_request, pulled, send_request
 from support.disks.faulty_disk import FaultyDisk, ManualClock
 from support.suite.log_records import lines_of
@@ -33,20 +33,18 @@ async def settled(broker):
         await client.ask(0)
 
 
-def test_delayed_message_is_delivered_in_time_and_wakes_a_held_pull(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        consumer, producer = await broker.connect(), await broker.connect()
-        consumer.send(pull_request(0, suspend_ms=60_000))
-        await broker.held(1)
-        await producer.put("later", properties={"DELAY": "2"})
-        broker.move(4)
-        await settled(broker)
-        assert broker.holds.hold_count == 1
-        broker.move(1.1)
-        assert pulled(await consumer.receive()).bodies == ["later"]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_delayed_message_is_delivered_in_time_and_wakes_a_held_pull(broker):
+    broker.make_topic("T")
+    consumer, producer = await broker.connect(), await broker.connect()
+    consumer.send(pull_request(0, suspend_ms=60_000))
+    await broker.held(1)
+    await producer.put("later", properties={"DELAY": "2"})
+    broker.move(4)
+    await settled(broker)
+    assert broker.holds.hold_count == 1
+    broker.move(1.1)
+    assert pulled(await consumer.receive()).bodies == ["later"]
 
 
 def test_delayed_message_is_delivered_despite_a_lowered_max_message_size(tmp_path):
@@ -65,32 +63,28 @@ def test_delayed_message_is_delivered_despite_a_lowered_max_message_size(tmp_pat
     tell(second, tmp_path, maxMessageSize=2_000)
 
 
-def test_delayed_message_of_a_deleted_topic_is_not_delivered_to_the_recreated_one(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        await client.put("old", properties={"DELAY": "2"})
-        await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
-        broker.make_topic("T")
-        await client.put("new", properties={"DELAY": "2"})
-        broker.move(6)
-        await broker.until(lambda: broker.store.queue_offsets("T", 0).next)
-        await settled(broker)
-        assert (await client.pull(0)).bodies == ["new"]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_delayed_message_of_a_deleted_topic_is_not_delivered_to_the_recreated_one(broker):
+    broker.make_topic("T")
+    client = await broker.connect()
+    await client.put("old", properties={"DELAY": "2"})
+    await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+    broker.make_topic("T")
+    await client.put("new", properties={"DELAY": "2"})
+    broker.move(6)
+    await broker.until(lambda: broker.store.queue_offsets("T", 0).next)
+    await settled(broker)
+    assert (await client.pull(0)).bodies == ["new"]
 
 
-def test_delayed_messages_are_delivered_with_short_polling_too(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        await client.put("later", properties={"DELAY": "2"})
-        broker.move(5.1)
-        await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
-        assert (await client.pull(0)).bodies == ["later"]
-
-    tell(story, tmp_path, longPollingEnable=False)
+@on_broker(longPollingEnable=False)
+async def test_delayed_messages_are_delivered_with_short_polling_too(broker):
+    broker.make_topic("T")
+    client = await broker.connect()
+    await client.put("later", properties={"DELAY": "2"})
+    broker.move(5.1)
+    await broker.until(lambda: broker.store.queue_offsets("T", 0) == (0, 1))
+    assert (await client.pull(0)).bodies == ["later"]
 
 
 def test_delayed_messages_are_tried_again_when_the_store_could_not_be_read(

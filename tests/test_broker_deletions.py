@@ -6,7 +6,7 @@ import shutil
 import threading
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import pull_request, pulled, send_request
 from support.disks.faulty_disk import FaultyDisk
 
@@ -94,26 +94,24 @@ def test_send_during_a_refused_topic_deletion_waits_and_finds_the_topic(tmp_path
     tell(story, tmp_path, disk)
 
 
-def test_held_pull_is_answered_when_its_topic_is_deleted(tmp_path):
-    async def story(broker):
-        operator, consumer, other = [await broker.connect() for _ in range(3)]
-        for topic in ("T", "U"):
-            broker.make_topic(topic, queues=1)
-            await operator.put("old", topic=topic)
-        consumer.send(pull_request(1, "T", 0, suspend_ms=20_000, opaque=501))
-        other.send(pull_request(1, "U", 0, suspend_ms=20_000, opaque=502))
-        holds = broker.controller.hold_service
-        await broker.until(lambda: holds.hold_count == 2)
-        assert (await drop(operator)).code == 0
-        answer = await consumer.receive()
-        assert (answer.opaque, answer.code) == (501, ResponseCode.TOPIC_NOT_EXIST)
-        assert holds.hold_count == 1
-        await operator.put("new", "newer", topic="T")
-        assert (await consumer.pull(0, "T", 0)).bodies == ["new", "newer"]
-        await operator.put("new", topic="U")
-        assert pulled(await other.receive()).bodies == ["new"]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_held_pull_is_answered_when_its_topic_is_deleted(broker):
+    operator, consumer, other = [await broker.connect() for _ in range(3)]
+    for topic in ("T", "U"):
+        broker.make_topic(topic, queues=1)
+        await operator.put("old", topic=topic)
+    consumer.send(pull_request(1, "T", 0, suspend_ms=20_000, opaque=501))
+    other.send(pull_request(1, "U", 0, suspend_ms=20_000, opaque=502))
+    holds = broker.controller.hold_service
+    await broker.until(lambda: holds.hold_count == 2)
+    assert (await drop(operator)).code == 0
+    answer = await consumer.receive()
+    assert (answer.opaque, answer.code) == (501, ResponseCode.TOPIC_NOT_EXIST)
+    assert holds.hold_count == 1
+    await operator.put("new", "newer", topic="T")
+    assert (await consumer.pull(0, "T", 0)).bodies == ["new", "newer"]
+    await operator.put("new", topic="U")
+    assert pulled(await other.receive()).bodies == ["new"]
 
 
 class SlowlyDeleting(FaultyDisk):

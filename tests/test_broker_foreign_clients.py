@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import pull_request, send_request
 
 from rmq_spark.wire.bodies import decode_body
@@ -50,60 +50,54 @@ def json_frame(body=b"", **header):
 
 
 @pytest.mark.parametrize("spelling", HEARTBEATS)
-def test_foreign_push_consumer_joins_a_group_and_receives_messages(tmp_path, spelling):
-    async def story(broker):
-        broker.make_topic("T")
-        client, producer = await broker.connect(), await broker.connect()
-        client.send(
-            json_frame(
-                HEARTBEATS[spelling],
-                code="34",
-                opaque="7",
-                flag="0",
-                version="401",
-                language="cpp",
-                extFields={},
-            )
+@on_broker
+async def test_foreign_push_consumer_joins_a_group_and_receives_messages(broker, spelling):
+    broker.make_topic("T")
+    client, producer = await broker.connect(), await broker.connect()
+    client.send(
+        json_frame(
+            HEARTBEATS[spelling],
+            code="34",
+            opaque="7",
+            flag="0",
+            version="401",
+            language="cpp",
+            extFields={},
         )
-        while not (answer := await client.receive()).is_response:
-            assert answer.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-        assert (answer.code, answer.opaque) == (0, 7), answer.remark
-        listed = await producer.call(
-            RemotingCommand(
-                RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext_fields={"consumerGroup": "G"}
-            )
-        )
-        members = decode_body(GetConsumerListByGroupResponseBody, listed.body)
-        assert members.consumer_id_list == ("CLIENT",)
-        described = await producer.call(
-            RemotingCommand(
-                RequestCode.GET_CONSUMER_CONNECTION_LIST, ext_fields={"consumerGroup": "G"}
-            )
-        )
-        group = decode_body(ConsumerConnection, described.body)
-        assert group.consume_type is ConsumeType.CONSUME_PASSIVELY
-        assert group.message_model is MessageModel.CLUSTERING
-        assert group.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        pull = {
-            "consumerGroup": "G",
-            "topic": "T",
-            "queueId": 0,
-            "queueOffset": 0,
-            "maxMsgNums": 32,
-            "sysFlag": int(PullSysFlag.SUSPEND),
-            "commitOffset": 0,
-            "suspendTimeoutMillis": 15_000,
-            "subVersion": 1_700_000_000_000,
-        }
-        client.send(json_frame(code=11, opaque=8, flag=0, version=401, language=1, extFields=pull))
-        await producer.put("other", properties={"TAGS": "B"})
-        await producer.put("wanted", properties={"TAGS": "A"})
-        while (pulled := await client.receive()).opaque != 8:
-            assert not pulled.is_response  # a notice
-        assert pulled.code == 0, pulled.remark
-        assert b"wanted" in bytes(pulled.body)
-
-    tell(story, tmp_path)
+    )
+    while not (answer := await client.receive()).is_response:
+        assert answer.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    assert (answer.code, answer.opaque) == (0, 7), answer.remark
+    listed = await producer.call(
+        RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext_fields={"consumerGroup": "G"})
+    )
+    members = decode_body(GetConsumerListByGroupResponseBody, listed.body)
+    assert members.consumer_id_list == ("CLIENT",)
+    described = await producer.call(
+        RemotingCommand(RequestCode.GET_CONSUMER_CONNECTION_LIST, ext_fields={"consumerGroup": "G"})
+    )
+    group = decode_body(ConsumerConnection, described.body)
+    assert group.consume_type is ConsumeType.CONSUME_PASSIVELY
+    assert group.message_model is MessageModel.CLUSTERING
+    assert group.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    pull = {
+        "consumerGroup": "G",
+        "topic": "T",
+        "queueId": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 32,
+        "sysFlag": int(PullSysFlag.SUSPEND),
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 15_000,
+        "subVersion": 1_700_000_000_000,
+    }
+    client.send(json_frame(code=11, opaque=8, flag=0, version=401, language=1, extFields=pull))
+    await producer.put("other", properties={"TAGS": "B"})
+    await producer.put("wanted", properties={"TAGS": "A"})
+    while (pulled := await client.receive()).opaque != 8:
+        assert not pulled.is_response  # a notice
+    assert pulled.code == 0, pulled.remark
+    assert b"wanted" in bytes(pulled.body)
 
 
 UNNAMED = "unknown"
@@ -236,33 +230,30 @@ async def reset_to_the_start(operator):
 
 
 @pytest.mark.parametrize("is_held", [False, True], ids=["pulls next", "waits for messages"])
-def test_offset_reset_moves_a_java_5_client_by_its_next_pull(tmp_path, is_held):
+@on_broker
+async def test_offset_reset_moves_a_java_5_client_by_its_next_pull(broker, is_held):
     """Java's client sleeps ten seconds in a shared thread when it is notified of a reset."""
-
-    async def story(broker):
-        client = await member_of(broker, "five", JAVA_5)
-        operator = await broker.connect()
-        await operator.put("a", "b", "c")
-        await commit(client, 3)
-        if is_held:
-            client.send(pull_request(3, group="G", opaque=5, suspend_ms=15_000))
-            await broker.held(1)
-        await reset_to_the_start(operator)
+    client = await member_of(broker, "five", JAVA_5)
+    operator = await broker.connect()
+    await operator.put("a", "b", "c")
+    await commit(client, 3)
+    if is_held:
+        client.send(pull_request(3, group="G", opaque=5, suspend_ms=15_000))
+        await broker.held(1)
+    await reset_to_the_start(operator)
+    assert await operator.committed() == 0
+    if not is_held:
+        await commit(client, 3)  # of messages from before the reset
         assert await operator.committed() == 0
-        if not is_held:
-            await commit(client, 3)  # of messages from before the reset
-            assert await operator.committed() == 0
-            client.send(pull_request(3, group="G", opaque=5))
-        while (moved := await client.receive()).opaque != 5:
-            assert moved.code != RequestCode.RESET_CONSUMER_CLIENT_OFFSET
-        assert moved.code == ResponseCode.PULL_OFFSET_MOVED
-        assert moved.ext_fields["nextBeginOffset"] == "0"
-        found = await client.pull(0, group="G")
-        assert found.bodies == ["a", "b", "c"]
-        await commit(client, 2)
-        assert await operator.committed() == 2
-
-    tell(story, tmp_path)
+        client.send(pull_request(3, group="G", opaque=5))
+    while (moved := await client.receive()).opaque != 5:
+        assert moved.code != RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+    assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+    assert moved.ext_fields["nextBeginOffset"] == "0"
+    found = await client.pull(0, group="G")
+    assert found.bodies == ["a", "b", "c"]
+    await commit(client, 2)
+    assert await operator.committed() == 2
 
 
 @pytest.mark.parametrize(
@@ -274,47 +265,39 @@ def test_offset_reset_moves_a_java_5_client_by_its_next_pull(tmp_path, is_held):
     ],
     ids=["a member of 4.9", "a member in C++", "a broadcast"],
 )
-def test_offset_reset_notifies_all_members_if_one_cannot_be_moved_by_its_pull(tmp_path, others):
-    async def story(broker):
-        members = [await member_of(broker, "five", JAVA_5)]
-        members += [await member_of(broker, *other) for other in others]
-        operator = await broker.connect()
-        await operator.put("a", "b", "c")
-        await commit(members[0], 3)
-        await reset_to_the_start(operator)
-        for member in members:
-            while (notice := await member.receive()).code != (
-                RequestCode.RESET_CONSUMER_CLIENT_OFFSET
-            ):
-                assert notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-        assert await operator.committed() == 3  # members store the new offset themselves
-
-    tell(story, tmp_path)
+@on_broker
+async def test_offset_reset_notifies_all_members_if_one_cannot_be_moved_by_its_pull(broker, others):
+    members = [await member_of(broker, "five", JAVA_5)]
+    members += [await member_of(broker, *other) for other in others]
+    operator = await broker.connect()
+    await operator.put("a", "b", "c")
+    await commit(members[0], 3)
+    await reset_to_the_start(operator)
+    for member in members:
+        while (notice := await member.receive()).code != (RequestCode.RESET_CONSUMER_CLIENT_OFFSET):
+            assert notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    assert await operator.committed() == 3  # members store the new offset themselves
 
 
-def test_offset_reset_is_forgotten_with_the_last_member(tmp_path):
-    async def story(broker):
-        client = await member_of(broker, "five", JAVA_5)
-        operator = await broker.connect()
-        await operator.put("a", "b", "c")
-        await commit(client, 3)
-        await reset_to_the_start(operator)
-        leave = {"clientID": "five", "consumerGroup": "G"}
-        await client.call(RemotingCommand(RequestCode.UNREGISTER_CLIENT, ext_fields=leave))
-        await commit(operator, 2)
-        assert await operator.committed() == 2
-
-    tell(story, tmp_path)
+@on_broker
+async def test_offset_reset_is_forgotten_with_the_last_member(broker):
+    client = await member_of(broker, "five", JAVA_5)
+    operator = await broker.connect()
+    await operator.put("a", "b", "c")
+    await commit(client, 3)
+    await reset_to_the_start(operator)
+    leave = {"clientID": "five", "consumerGroup": "G"}
+    await client.call(RemotingCommand(RequestCode.UNREGISTER_CLIENT, ext_fields=leave))
+    await commit(operator, 2)
+    assert await operator.committed() == 2
 
 
-def test_pull_of_a_non_member_does_not_take_a_members_reset(tmp_path):
-    async def story(broker):
-        client = await member_of(broker, "five", JAVA_5)
-        operator = await broker.connect()
-        await operator.put("a", "b", "c")
-        await commit(client, 3)
-        await reset_to_the_start(operator)
-        assert (await operator.pull(1, group="G")).bodies == ["b", "c"]
-        assert (await client.pull(3, group="G")).code == ResponseCode.PULL_OFFSET_MOVED
-
-    tell(story, tmp_path)
+@on_broker
+async def test_pull_of_a_non_member_does_not_take_a_members_reset(broker):
+    client = await member_of(broker, "five", JAVA_5)
+    operator = await broker.connect()
+    await operator.put("a", "b", "c")
+    await commit(client, 3)
+    await reset_to_the_start(operator)
+    assert (await operator.pull(1, group="G")).bodies == ["b", "c"]
+    assert (await client.pull(3, group="G")).code == ResponseCode.PULL_OFFSET_MOVED

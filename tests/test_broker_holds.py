@@ -10,7 +10,15 @@ from collections import Counter
 
 import pytest
 from support.brokers.hold_races import race
-from support.brokers.in_process import BrokerThread, make_topic, run, small_broker, started, tell
+from support.brokers.in_process import (
+    BrokerThread,
+    in_loop,
+    make_topic,
+    on_broker,
+    small_broker,
+    started,
+    tell,
+)
 from support.clients.remoting_clients import pull_request, pulled, send_request
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
@@ -93,130 +101,112 @@ def test_broker_that_holds_a_pull_too_late_fails_the_race_check(tmp_path, dice):
     ids=["tags", "sql", "sql on tags"],
 )
 @pytest.mark.parametrize("batches", [False, True], ids=["one by one", "in batches"])
-def test_filtered_held_pull_is_woken_by_its_one_matching_message(tmp_path, asked, batches):
-    async def story(broker):
-        broker.make_topic("T")
-        consumer, producer = await broker.connect(), await broker.connect()
-        consumer.send(pull_request(0, suspend_ms=60_000, opaque=5, **asked))
-        await broker.held(1)
-        others = [
-            send_request(each, flag=2, properties={"TAGS": "other", "price": "9"})
-            for each in range(999)
-        ]
-        for at in range(0, 999, 100 if batches else 1):
-            producer.send(
-                b"".join(each.encode() for each in others[at : at + (100 if batches else 1)])
-            )
-            if at % 50 == 0:
-                await producer.ask(0)  # whatever it is: what was sent before has been dealt with
-                assert broker.holds.hold_count == 1
-        await producer.ask(0)
-        assert broker.store.queue_offsets("T", 0).next == 999
-        assert broker.holds.hold_count == 1
-        await producer.put("it", properties={"TAGS": "wanted", "price": "7"})
-        found = pulled(await consumer.receive())
-        while found.code == 20:  # a woken pull also reads a limited number of messages at a time
-            found = await consumer.pull(found.next_offset, opaque=5, **asked)
-        assert (found.code, found.bodies, found.next_offset) == (0, ["it"], 1_000)
-        assert broker.holds.rescued_total == 0
-
-    tell(story, tmp_path)
+@on_broker
+async def test_filtered_held_pull_is_woken_by_its_one_matching_message(broker, asked, batches):
+    broker.make_topic("T")
+    consumer, producer = await broker.connect(), await broker.connect()
+    consumer.send(pull_request(0, suspend_ms=60_000, opaque=5, **asked))
+    await broker.held(1)
+    others = [
+        send_request(each, flag=2, properties={"TAGS": "other", "price": "9"})
+        for each in range(999)
+    ]
+    for at in range(0, 999, 100 if batches else 1):
+        producer.send(b"".join(each.encode() for each in others[at : at + (100 if batches else 1)]))
+        if at % 50 == 0:
+            await producer.ask(0)  # whatever it is: what was sent before has been dealt with
+            assert broker.holds.hold_count == 1
+    await producer.ask(0)
+    assert broker.store.queue_offsets("T", 0).next == 999
+    assert broker.holds.hold_count == 1
+    await producer.put("it", properties={"TAGS": "wanted", "price": "7"})
+    found = pulled(await consumer.receive())
+    while found.code == 20:  # a woken pull also reads a limited number of messages at a time
+        found = await consumer.pull(found.next_offset, opaque=5, **asked)
+    assert (found.code, found.bodies, found.next_offset) == (0, ["it"], 1_000)
+    assert broker.holds.rescued_total == 0
 
 
-def test_held_pull_uses_the_subscription_at_its_wakeup(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        consumer, producer = await broker.connect(), await broker.connect()
-        await consumer.heartbeat(
-            "G", SubscriptionData(topic="T", sub_string="A", tags_set=frozenset("A"))
-        )
-        consumer.send(pull_request(0, subscription=None, suspend_ms=60_000, opaque=3))
-        await broker.held(1)
-        await producer.put("b", properties={"TAGS": "B"})
-        assert broker.holds.hold_count == 1
-        await producer.put("a", properties={"TAGS": "A"})
-        assert pulled(await consumer.receive()).bodies == ["a"]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_held_pull_uses_the_subscription_at_its_wakeup(broker):
+    broker.make_topic("T")
+    consumer, producer = await broker.connect(), await broker.connect()
+    await consumer.heartbeat(
+        "G", SubscriptionData(topic="T", sub_string="A", tags_set=frozenset("A"))
+    )
+    consumer.send(pull_request(0, subscription=None, suspend_ms=60_000, opaque=3))
+    await broker.held(1)
+    await producer.put("b", properties={"TAGS": "B"})
+    assert broker.holds.hold_count == 1
+    await producer.put("a", properties={"TAGS": "A"})
+    assert pulled(await consumer.receive()).bodies == ["a"]
 
 
 # ---- time
 
 
 @each_loop
-def test_held_pull_times_out_exactly(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put("a")
-        client.send(pull_request(1, suspend_ms=20_000, opaque=9))
-        await broker.held(1)
-        broker.move(19)
-        await client.ask(0)
-        assert broker.holds.hold_count == 1
-        broker.move(2)
-        found = pulled(await client.receive())
-        assert (found.opaque, found.code, found.next_offset, found.max_offset) == (9, 19, 1, 1)
-        assert broker.holds.rescued_total == 0
-
-    tell(story, tmp_path)
+@on_broker
+async def test_held_pull_times_out_exactly(broker):
+    client = await broker.connect()
+    await client.put("a")
+    client.send(pull_request(1, suspend_ms=20_000, opaque=9))
+    await broker.held(1)
+    broker.move(19)
+    await client.ask(0)
+    assert broker.holds.hold_count == 1
+    broker.move(2)
+    found = pulled(await client.receive())
+    assert (found.opaque, found.code, found.next_offset, found.max_offset) == (9, 19, 1, 1)
+    assert broker.holds.rescued_total == 0
 
 
 @pytest.mark.parametrize(
     ("asked", "waits"), [(0, 2_000), (-5, 2_000), (3_000, 3_000), (1 << 60, 9_000)]
 )
 @each_loop
-def test_suspend_timeout_of_a_pull_is_bounded(tmp_path, asked, waits):
-    async def story(broker):
-        client = await broker.connect()
-        broker.make_topic("T")
-        loop = asyncio.get_running_loop()
-        before = monotonic_ms(loop)
-        client.send(pull_request(0, suspend_ms=asked))
-        await broker.held(1)
-        after = monotonic_ms(loop)
-        assert before + waits <= broker.holds.next_deadline_ms <= after + waits
-        broker.move(waits / 1_000)
-        assert (await client.receive()).code == 19
-
-    tell(story, tmp_path, suspendTimeoutMillsMin=2_000, suspendTimeoutMillsMax=9_000)
+@on_broker(suspendTimeoutMillsMin=2_000, suspendTimeoutMillsMax=9_000)
+async def test_suspend_timeout_of_a_pull_is_bounded(broker, asked, waits):
+    client = await broker.connect()
+    broker.make_topic("T")
+    loop = asyncio.get_running_loop()
+    before = monotonic_ms(loop)
+    client.send(pull_request(0, suspend_ms=asked))
+    await broker.held(1)
+    after = monotonic_ms(loop)
+    assert before + waits <= broker.holds.next_deadline_ms <= after + waits
+    broker.move(waits / 1_000)
+    assert (await client.receive()).code == 19
 
 
 @each_loop
-def test_held_pull_deadlines_fire_in_order(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        for opaque in (5, 2, 9, 7, 1):
-            client.send(
-                pull_request(0, suspend_ms=opaque * 1_000, opaque=opaque, queue_id=opaque % 4)
-            )
-        await broker.held(5)
-        while broker.holds.hold_count:
-            broker.move(1)
-            await asyncio.sleep(0.01)
-        answered = [(await client.receive()).opaque for _ in range(5)]
-        assert answered == [1, 2, 5, 7, 9]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_held_pull_deadlines_fire_in_order(broker):
+    broker.make_topic("T")
+    client = await broker.connect()
+    for opaque in (5, 2, 9, 7, 1):
+        client.send(pull_request(0, suspend_ms=opaque * 1_000, opaque=opaque, queue_id=opaque % 4))
+    await broker.held(5)
+    while broker.holds.hold_count:
+        broker.move(1)
+        await asyncio.sleep(0.01)
+    answered = [(await client.receive()).opaque for _ in range(5)]
+    assert answered == [1, 2, 5, 7, 9]
 
 
 @each_loop
-def test_disabled_long_polling_answers_after_short_polling_time(
-    tmp_path,
-):
-    async def story(broker):
-        broker.make_topic("T")
-        consumer, producer = await broker.connect(), await broker.connect()
-        consumer.send(pull_request(0, suspend_ms=30_000))
-        await broker.held(1)
-        await producer.put("a")
-        await producer.ask(0)
-        assert broker.holds.hold_count == 1
-        broker.move(0.7)
-        assert pulled(await consumer.receive()).bodies == ["a"]
-        assert broker.holds.rescued_total == 0
-
-    tell(story, tmp_path, longPollingEnable=False, shortPollingTimeMills=700)
+@on_broker(longPollingEnable=False, shortPollingTimeMills=700)
+async def test_disabled_long_polling_answers_after_short_polling_time(broker):
+    broker.make_topic("T")
+    consumer, producer = await broker.connect(), await broker.connect()
+    consumer.send(pull_request(0, suspend_ms=30_000))
+    await broker.held(1)
+    await producer.put("a")
+    await producer.ask(0)
+    assert broker.holds.hold_count == 1
+    broker.move(0.7)
+    assert pulled(await consumer.receive()).bodies == ["a"]
+    assert broker.holds.rescued_total == 0
 
 
 # ---- clients that go
@@ -332,175 +322,155 @@ def test_unreadable_log_while_waking_pulls_answers_each_pull_once(tmp_path, aske
 
 
 @each_loop
-def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_with_the_seventeenth_the_first_goes(
-    tmp_path,
+@on_broker
+async def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_with_the_seventeenth_the_first_goes(
+    broker,
 ):
-    async def story(broker):
-        broker.make_topic("T")
-        client, other = await broker.connect(), await broker.connect()
-        for opaque in range(17):
-            client.send(pull_request(0, suspend_ms=60_000, opaque=opaque))
-        await broker.until(lambda: broker.holds.deferred_total)
-        assert broker.holds.hold_count == 16
-        broker.move(1)
-        answer = await client.receive()
-        assert (answer.code, answer.opaque) == (19, 0)
-        client.send(pull_request(0, queue_id=1, suspend_ms=60_000))
-        other.send(pull_request(0, suspend_ms=60_000))
-        await broker.held(18)
-        await (await broker.connect()).put("a")
-        woken = [await client.receive() for _ in range(16)]
-        assert [answer.opaque for answer in woken] == list(range(1, 17))
-
-    tell(story, tmp_path)
+    broker.make_topic("T")
+    client, other = await broker.connect(), await broker.connect()
+    for opaque in range(17):
+        client.send(pull_request(0, suspend_ms=60_000, opaque=opaque))
+    await broker.until(lambda: broker.holds.deferred_total)
+    assert broker.holds.hold_count == 16
+    broker.move(1)
+    answer = await client.receive()
+    assert (answer.code, answer.opaque) == (19, 0)
+    client.send(pull_request(0, queue_id=1, suspend_ms=60_000))
+    other.send(pull_request(0, suspend_ms=60_000))
+    await broker.held(18)
+    await (await broker.connect()).put("a")
+    woken = [await client.receive() for _ in range(16)]
+    assert [answer.opaque for answer in woken] == list(range(1, 17))
 
 
-def test_abandoned_held_pulls_do_not_block_later_ones(tmp_path):
+@on_broker
+async def test_abandoned_held_pulls_do_not_block_later_ones(broker):
     """A consumer seeks repeatedly, each time to the end of the queue."""
-
-    async def story(broker):
-        producer, consumer = await broker.connect(), await broker.connect()
-        await producer.put("old")
-        for opaque in range(25):
-            consumer.send(pull_request(1, suspend_ms=20_000, opaque=opaque))
-        await broker.until(lambda: broker.holds.deferred_total == 9)
-        await producer.put("new")
-        answers = [pulled(await consumer.receive()) for _ in range(16)]
-        assert (answers[-1].opaque, answers[-1].bodies) == (24, ["new"])
-
-    tell(story, tmp_path)
+    producer, consumer = await broker.connect(), await broker.connect()
+    await producer.put("old")
+    for opaque in range(25):
+        consumer.send(pull_request(1, suspend_ms=20_000, opaque=opaque))
+    await broker.until(lambda: broker.holds.deferred_total == 9)
+    await producer.put("new")
+    answers = [pulled(await consumer.receive()) for _ in range(16)]
+    assert (answers[-1].opaque, answers[-1].bodies) == (24, ["new"])
 
 
-def test_client_with_all_hold_places_yields_one_to_a_newcomer(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        broker.make_topic("Many", queues=50)
-        greedy, modest, producer = [await broker.connect() for _ in range(3)]
-        for queue_id in range(50):
-            for _ in range(4):
-                greedy.send(pull_request(0, "Many", queue_id, suspend_ms=60_000))
-        await broker.held(200)
-        for number in range(3):
-            modest.send(pull_request(number, suspend_ms=60_000))
-            await broker.until(lambda put_offs=number + 1: broker.holds.deferred_total == put_offs)
-            await producer.put(number)
-            assert pulled(await modest.receive()).bodies == [str(number)]
-            greedy.send(pull_request(0, "Many", suspend_ms=60_000))
-            await broker.held(200)
-
-    tell(story, tmp_path, maxHolds=200)
-
-
-@each_loop
-def test_held_pulls_are_limited_by_max_holds(tmp_path):
-    async def story(broker):
-        broker.make_topic("T", queues=8)
-        clients = [await broker.connect() for _ in range(4)]
-        for client in clients[:3]:
-            client.send(pull_request(0, suspend_ms=60_000))
-        await broker.held(3)
-        for opaque in range(4):
-            clients[3].send(pull_request(0, suspend_ms=60_000, opaque=opaque))
-        answer = await clients[3].receive()
-        assert (answer.code, answer.opaque, broker.holds.deferred_total) == (2, 3, 3)
-        broker.move(1)
-        assert [(await clients[3].receive()).code for _ in range(3)] == [19, 19, 19]
-        clients[0].abort()
-        await broker.held(2)
-        clients[3].send(pull_request(0, suspend_ms=60_000))
-        await broker.held(3)
-        assert broker.holds.deferred_total == 3
-
-    tell(story, tmp_path, maxHolds=3)
-
-
-@each_loop
-def test_held_pull_of_a_congested_client_is_answered_at_once(tmp_path):
-    async def story(broker):
-        producer = await broker.connect()
-        await producer.put(*["x" * 50_000] * 30)
-        slow = await broker.connect(receive_buffer=4_096)
+@on_broker(maxHolds=200)
+async def test_client_with_all_hold_places_yields_one_to_a_newcomer(broker):
+    broker.make_topic("T")
+    broker.make_topic("Many", queues=50)
+    greedy, modest, producer = [await broker.connect() for _ in range(3)]
+    for queue_id in range(50):
         for _ in range(4):
-            slow.send(pull_request(30, queue_id=0, suspend_ms=60_000, opaque=99))
-        await broker.held(4)
-        slow.send(b"".join(pull_request(0, opaque=number).encode() for number in range(200)))
-        connections = broker.controller.server._connections
-        await broker.until(lambda: any(connection.is_congested for connection in connections))
-        await producer.put("y" * 50_000)
-        assert broker.holds.hold_count == 0
-        found = Counter()
-        while found[99] < 4:
-            answer = await slow.receive()
-            found[answer.opaque] += 1
-            if answer.opaque == 99:
-                assert (answer.code, answer.remark) == (19, "congested")
-                assert answer.ext_fields["nextBeginOffset"] == "30"
-
-    tell(story, tmp_path, maxWriteBufferBytes=100_000)
+            greedy.send(pull_request(0, "Many", queue_id, suspend_ms=60_000))
+    await broker.held(200)
+    for number in range(3):
+        modest.send(pull_request(number, suspend_ms=60_000))
+        await broker.until(lambda put_offs=number + 1: broker.holds.deferred_total == put_offs)
+        await producer.put(number)
+        assert pulled(await modest.receive()).bodies == [str(number)]
+        greedy.send(pull_request(0, "Many", suspend_ms=60_000))
+        await broker.held(200)
 
 
-def test_held_group_past_an_empty_queue_is_moved_to_its_start(
-    tmp_path,
-):
+@each_loop
+@on_broker(maxHolds=3)
+async def test_held_pulls_are_limited_by_max_holds(broker):
+    broker.make_topic("T", queues=8)
+    clients = [await broker.connect() for _ in range(4)]
+    for client in clients[:3]:
+        client.send(pull_request(0, suspend_ms=60_000))
+    await broker.held(3)
+    for opaque in range(4):
+        clients[3].send(pull_request(0, suspend_ms=60_000, opaque=opaque))
+    answer = await clients[3].receive()
+    assert (answer.code, answer.opaque, broker.holds.deferred_total) == (2, 3, 3)
+    broker.move(1)
+    assert [(await clients[3].receive()).code for _ in range(3)] == [19, 19, 19]
+    clients[0].abort()
+    await broker.held(2)
+    clients[3].send(pull_request(0, suspend_ms=60_000))
+    await broker.held(3)
+    assert broker.holds.deferred_total == 3
+
+
+@each_loop
+@on_broker(maxWriteBufferBytes=100_000)
+async def test_held_pull_of_a_congested_client_is_answered_at_once(broker):
+    producer = await broker.connect()
+    await producer.put(*["x" * 50_000] * 30)
+    slow = await broker.connect(receive_buffer=4_096)
+    for _ in range(4):
+        slow.send(pull_request(30, queue_id=0, suspend_ms=60_000, opaque=99))
+    await broker.held(4)
+    slow.send(b"".join(pull_request(0, opaque=number).encode() for number in range(200)))
+    connections = broker.controller.server._connections
+    await broker.until(lambda: any(connection.is_congested for connection in connections))
+    await producer.put("y" * 50_000)
+    assert broker.holds.hold_count == 0
+    found = Counter()
+    while found[99] < 4:
+        answer = await slow.receive()
+        found[answer.opaque] += 1
+        if answer.opaque == 99:
+            assert (answer.code, answer.remark) == (19, "congested")
+            assert answer.ext_fields["nextBeginOffset"] == "30"
+
+
+@on_broker
+async def test_held_group_past_an_empty_queue_is_moved_to_its_start(broker):
     """A topic was recreated: a group held at its old offset would miss all earlier messages."""
-
-    async def story(broker):
-        broker.make_topic("T")
-        consumer, producer = await broker.connect(), await broker.connect()
-        moved = await consumer.pull(7, suspend_ms=60_000)
-        assert (moved.code, moved.remark, moved.next_offset) == (21, "NO_MESSAGE_IN_QUEUE", 0)
-        empty = await consumer.pull(moved.next_offset)
-        assert (empty.code, empty.remark) == (19, "NO_MESSAGE_IN_QUEUE")
-        consumer.send(pull_request(moved.next_offset, suspend_ms=60_000))
-        await broker.held(1)
-        await producer.put("first")
-        assert pulled(await consumer.receive()).bodies == ["first"]
-
-    tell(story, tmp_path)
+    broker.make_topic("T")
+    consumer, producer = await broker.connect(), await broker.connect()
+    moved = await consumer.pull(7, suspend_ms=60_000)
+    assert (moved.code, moved.remark, moved.next_offset) == (21, "NO_MESSAGE_IN_QUEUE", 0)
+    empty = await consumer.pull(moved.next_offset)
+    assert (empty.code, empty.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+    consumer.send(pull_request(moved.next_offset, suspend_ms=60_000))
+    await broker.held(1)
+    await producer.put("first")
+    assert pulled(await consumer.receive()).bodies == ["first"]
 
 
 # ---- the end, and after it
 
 
 @each_loop
-def test_stopping_broker_answers_all_held_pulls(tmp_path):
-    async def story():
-        async with started(small_broker(tmp_path)) as broker:
-            broker.make_topic("T")
-            clients = [await broker.connect() for _ in range(10)]
-            for number, client in enumerate(clients):
-                client.send(pull_request(0, queue_id=number % 4, suspend_ms=60_000, opaque=number))
-            await broker.held(10)
-            await broker.controller.stop()
-            for number, client in enumerate(clients):
-                answer = await client.receive()
-                assert (answer.code, answer.opaque) == (19, number)
-                assert await client.closed() == b""
-
-    run(story())
+@in_loop
+async def test_stopping_broker_answers_all_held_pulls(tmp_path):
+    async with started(small_broker(tmp_path)) as broker:
+        broker.make_topic("T")
+        clients = [await broker.connect() for _ in range(10)]
+        for number, client in enumerate(clients):
+            client.send(pull_request(0, queue_id=number % 4, suspend_ms=60_000, opaque=number))
+        await broker.held(10)
+        await broker.controller.stop()
+        for number, client in enumerate(clients):
+            answer = await client.receive()
+            assert (answer.code, answer.opaque) == (19, number)
+            assert await client.closed() == b""
 
 
 @each_loop
-def test_clients_that_waited_when_a_broker_stopped_find_their_messages_in_the_next(tmp_path):
-    async def story():
-        port = 0
-        for life in range(3):
-            async with started(small_broker(tmp_path, listenPort=port)) as broker:
-                port = broker.port
-                consumer, producer = await broker.connect(), await broker.connect()
-                if life:
-                    assert len((await consumer.pull(0)).bodies) == life
-                consumer.send(pull_request(life, suspend_ms=60_000, commit_offset=life))
-                if not life:
-                    assert (await consumer.receive()).code == 17  # there is no such topic yet
-                    broker.make_topic("T")
-                    consumer.send(pull_request(0, suspend_ms=60_000))
-                await broker.held(1)
-                await producer.put(life)
-                assert pulled(await consumer.receive()).bodies == [str(life)]
-                consumer.send(pull_request(life + 1, suspend_ms=60_000))
-                await broker.held(1)
-                await broker.controller.stop()
-                assert (await consumer.receive()).code == 19
-
-    run(story())
+@in_loop
+async def test_clients_that_waited_when_a_broker_stopped_find_their_messages_in_the_next(tmp_path):
+    port = 0
+    for life in range(3):
+        async with started(small_broker(tmp_path, listenPort=port)) as broker:
+            port = broker.port
+            consumer, producer = await broker.connect(), await broker.connect()
+            if life:
+                assert len((await consumer.pull(0)).bodies) == life
+            consumer.send(pull_request(life, suspend_ms=60_000, commit_offset=life))
+            if not life:
+                assert (await consumer.receive()).code == 17  # there is no such topic yet
+                broker.make_topic("T")
+                consumer.send(pull_request(0, suspend_ms=60_000))
+            await broker.held(1)
+            await producer.put(life)
+            assert pulled(await consumer.receive()).bodies == [str(life)]
+            consumer.send(pull_request(life + 1, suspend_ms=60_000))
+            await broker.held(1)
+            await broker.controller.stop()
+            assert (await consumer.receive()).code == 19

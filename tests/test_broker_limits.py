@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.brokers.processes import BrokerProcess
 from support.clients.remoting_clients import (
     BrokerClients,
@@ -28,21 +28,19 @@ from rocketpoll.broker.settings.settings import KEYS
 from rocketpoll.broker.state.members.queue_locks import LOCK_BYTES_MAX, NON_MEMBER_SHARE
 
 
-def test_batch_being_split_counts_as_bytes_in_flight(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put("the topic is there now")
-        request = batch_request(*range(15_000))
-        client.send(request)
-        server, batches = broker.controller.server, broker.controller.processors.sends._batches
-        await broker.until(
-            lambda: batches._splitting_bytes and server.in_flight_bytes >= len(request.body)
-        )
-        assert (await client.receive()).code == 0
-        await broker.until(lambda: not server.in_flight_bytes)
-        assert batches._splitting_bytes == 0
-
-    tell(story, tmp_path, mappedFileSizeCommitLog=64 << 20)
+@on_broker(mappedFileSizeCommitLog=64 << 20)
+async def test_batch_being_split_counts_as_bytes_in_flight(broker):
+    client = await broker.connect()
+    await client.put("the topic is there now")
+    request = batch_request(*range(15_000))
+    client.send(request)
+    server, batches = broker.controller.server, broker.controller.processors.sends._batches
+    await broker.until(
+        lambda: batches._splitting_bytes and server.in_flight_bytes >= len(request.body)
+    )
+    assert (await client.receive()).code == 0
+    await broker.until(lambda: not server.in_flight_bytes)
+    assert batches._splitting_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -88,50 +86,44 @@ def test_max_header_bytes(tmp_path, caplog):
     assert "at most 4096" in caplog.text
 
 
-def test_max_json_body_bytes(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put("x" * 5_000)
-        await client.heartbeat("G", "T")
-        with pytest.raises(AssertionError, match="maxJsonBodyBytes"):
-            await client.heartbeat("G", *(f"T{number}" for number in range(100)))
-        await client.heartbeat("G", "T")
-
-    tell(story, tmp_path, maxJsonBodyBytes=1_024)
+@on_broker(maxJsonBodyBytes=1_024)
+async def test_max_json_body_bytes(broker):
+    client = await broker.connect()
+    await client.put("x" * 5_000)
+    await client.heartbeat("G", "T")
+    with pytest.raises(AssertionError, match="maxJsonBodyBytes"):
+        await client.heartbeat("G", *(f"T{number}" for number in range(100)))
+    await client.heartbeat("G", "T")
 
 
-def test_max_index_hops(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put(*range(30), properties={"KEYS": "k"})
-        found = broker.store.query_message("T", "k", 64, 0, 1 << 62)
-        assert [decode_record(record).body for record in found] == [
-            b"29",
-            b"28",
-            b"27",
-            b"26",
-            b"25",
-        ]
-        await client.put("hidden", properties={"KEYS": "Aa"})
-        await client.put(*range(6), properties={"KEYS": "BB"})  # which has the same hash
-        span = {"maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
-        fields = {name: str(value) for name, value in {"topic": "T", "key": "Aa", **span}.items()}
-        query = RemotingCommand(RequestCode.QUERY_MESSAGE, opaque=1, ext_fields=fields)
-        answer = await client.call(query)
-        assert answer.code == 1  # and not 22, which would mean that there is none
-        assert "older ones were not looked at" in answer.remark
-        assert "maxIndexHops" in answer.remark
-
-    tell(story, tmp_path, maxIndexHops=5)
+@on_broker(maxIndexHops=5)
+async def test_max_index_hops(broker):
+    client = await broker.connect()
+    await client.put(*range(30), properties={"KEYS": "k"})
+    found = broker.store.query_message("T", "k", 64, 0, 1 << 62)
+    assert [decode_record(record).body for record in found] == [
+        b"29",
+        b"28",
+        b"27",
+        b"26",
+        b"25",
+    ]
+    await client.put("hidden", properties={"KEYS": "Aa"})
+    await client.put(*range(6), properties={"KEYS": "BB"})  # which has the same hash
+    span = {"maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
+    fields = {name: str(value) for name, value in {"topic": "T", "key": "Aa", **span}.items()}
+    query = RemotingCommand(RequestCode.QUERY_MESSAGE, opaque=1, ext_fields=fields)
+    answer = await client.call(query)
+    assert answer.code == 1  # and not 22, which would mean that there is none
+    assert "older ones were not looked at" in answer.remark
+    assert "maxIndexHops" in answer.remark
 
 
-def test_max_message_size(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        assert (await client.call(send_request("x" * 1_000))).code == 0
-        assert (await client.call(send_request("x" * 1_001))).code == 13
-
-    tell(story, tmp_path, maxMessageSize=1_000)
+@on_broker(maxMessageSize=1_000)
+async def test_max_message_size(broker):
+    client = await broker.connect()
+    assert (await client.call(send_request("x" * 1_000))).code == 0
+    assert (await client.call(send_request("x" * 1_001))).code == 13
 
 
 @pytest.mark.parametrize(("size", "is_said"), [(65_000, False), (65_536, True)])
@@ -234,28 +226,26 @@ def test_slow_reader_timeout_mills(tmp_path, caplog):
     assert "does not read" in caplog.text
 
 
-def test_max_in_flight_bytes(tmp_path):
-    async def story(broker):
-        halves = [await broker.connect() for _ in range(3)]
-        client = await broker.connect()
-        for half in halves:
-            half.send(send_request(bytes(40_000)).encode()[:-1])
-        server = broker.controller.server
-        await broker.until(lambda: server.in_flight_bytes > 110_000)
-        await client.put("a whole one")  # which no half keeps out
-        more = [await broker.connect() for _ in range(4)]
-        for half in more:
-            half.send(send_request(bytes(40_000)).encode()[:-1])
-        assert await halves[0].closed() == b""
-        await client.put("another")
-        for half in halves[1:]:
-            half.abort()
-        await broker.until(lambda: server.connections == 5)
-        for half in more:
-            half.send(send_request(bytes(40_000)).encode()[-1:])
-            assert (await half.receive()).code == 0
-
-    tell(story, tmp_path, maxInFlightBytes=100_000)
+@on_broker(maxInFlightBytes=100_000)
+async def test_max_in_flight_bytes(broker):
+    halves = [await broker.connect() for _ in range(3)]
+    client = await broker.connect()
+    for half in halves:
+        half.send(send_request(bytes(40_000)).encode()[:-1])
+    server = broker.controller.server
+    await broker.until(lambda: server.in_flight_bytes > 110_000)
+    await client.put("a whole one")  # which no half keeps out
+    more = [await broker.connect() for _ in range(4)]
+    for half in more:
+        half.send(send_request(bytes(40_000)).encode()[:-1])
+    assert await halves[0].closed() == b""
+    await client.put("another")
+    for half in halves[1:]:
+        half.abort()
+    await broker.until(lambda: server.connections == 5)
+    for half in more:
+        half.send(send_request(bytes(40_000)).encode()[-1:])
+        assert (await half.receive()).code == 0
 
 
 def test_halves_of_a_client_keep_no_small_send_out_of_a_broker(tmp_path):
@@ -358,33 +348,27 @@ def test_sync_flush_timeout(tmp_path):
     tell(story, tmp_path, disk, flushDiskType="SYNC_FLUSH", syncFlushTimeout=2_000)
 
 
-def test_max_holds_per_connection_and_queue(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        client.send(pull_request(0, suspend_ms=60_000, opaque=1))
-        client.send(pull_request(0, suspend_ms=60_000, opaque=2))
-        client.send(pull_request(0, suspend_ms=60_000, opaque=3))
-        await broker.until(lambda: broker.holds.deferred_total)
-        broker.move(1)
-        assert (
-            pulled(await client.receive()).opaque == 1
-        )  # the one that is least likely to be wanted
-        assert broker.holds.hold_count == 2
-
-    tell(story, tmp_path, maxHoldsPerConnectionAndQueue=2)
+@on_broker(maxHoldsPerConnectionAndQueue=2)
+async def test_max_holds_per_connection_and_queue(broker):
+    broker.make_topic("T")
+    client = await broker.connect()
+    client.send(pull_request(0, suspend_ms=60_000, opaque=1))
+    client.send(pull_request(0, suspend_ms=60_000, opaque=2))
+    client.send(pull_request(0, suspend_ms=60_000, opaque=3))
+    await broker.until(lambda: broker.holds.deferred_total)
+    broker.move(1)
+    assert pulled(await client.receive()).opaque == 1  # the one that is least likely to be wanted
+    assert broker.holds.hold_count == 2
 
 
-def test_max_topics(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put("a", topic="T10")
-        refused = await client.call(send_request("a", topic="T11"))
-        assert (refused.code, "(maxTopics=1)" in refused.remark) == (1, True)
-        await client.put("b", topic="T10")
-        await client.heartbeat("G", "T10")  # its retry topic is the broker's own business
-
-    tell(story, tmp_path, maxTopics=1)
+@on_broker(maxTopics=1)
+async def test_max_topics(broker):
+    client = await broker.connect()
+    await client.put("a", topic="T10")
+    refused = await client.call(send_request("a", topic="T11"))
+    assert (refused.code, "(maxTopics=1)" in refused.remark) == (1, True)
+    await client.put("b", topic="T10")
+    await client.heartbeat("G", "T10")  # its retry topic is the broker's own business
 
 
 def test_max_queues(tmp_path):
@@ -408,88 +392,76 @@ def test_max_queues(tmp_path):
     tell(story, tmp_path, maxQueues=its_own + 4)
 
 
-def test_max_groups(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        await client.pull(0, group="G8")
-        for request in (pull_request(0, group="G9"), send_request("a", topic="%RETRY%G9")):
-            refused = await client.call(request)
-            assert (refused.code, "(maxGroups=8)" in refused.remark) == (1, True)
-        assert (await client.pull(0, group="G8")).code == 19
-
-    tell(story, tmp_path, maxGroups=8)
+@on_broker(maxGroups=8)
+async def test_max_groups(broker):
+    broker.make_topic("T")
+    client = await broker.connect()
+    await client.pull(0, group="G8")
+    for request in (pull_request(0, group="G9"), send_request("a", topic="%RETRY%G9")):
+        refused = await client.call(request)
+        assert (refused.code, "(maxGroups=8)" in refused.remark) == (1, True)
+    assert (await client.pull(0, group="G8")).code == 19
 
 
-def test_max_groups_per_connection(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.heartbeat("G1", "T")
-        await client.heartbeat("G2", "T")
-        with pytest.raises(AssertionError, match="in 3 groups"):
-            await client.heartbeat("G3", "T")
-
-    tell(story, tmp_path, maxGroupsPerConnection=2)
+@on_broker(maxGroupsPerConnection=2)
+async def test_max_groups_per_connection(broker):
+    client = await broker.connect()
+    await client.heartbeat("G1", "T")
+    await client.heartbeat("G2", "T")
+    with pytest.raises(AssertionError, match="in 3 groups"):
+        await client.heartbeat("G3", "T")
 
 
-def test_max_group_members(tmp_path):
-    async def story(broker):
-        first, second = await broker.connect(), await broker.connect()
-        await first.heartbeat("G1", "T")
-        await first.heartbeat("G2", "T")
-        await second.heartbeat("G1", "T")
-        with pytest.raises(
-            AssertionError, match=r"3 members of groups already.*\(maxGroupMembers=3\)"
-        ):
-            await second.heartbeat("G3", "T")
-        await second.heartbeat("G1", "T", "U")
-        first.abort()
-        await broker.until(lambda: broker.controller.server.connections == 1)
+@on_broker(maxGroupMembers=3)
+async def test_max_group_members(broker):
+    first, second = await broker.connect(), await broker.connect()
+    await first.heartbeat("G1", "T")
+    await first.heartbeat("G2", "T")
+    await second.heartbeat("G1", "T")
+    with pytest.raises(AssertionError, match=r"3 members of groups already.*\(maxGroupMembers=3\)"):
         await second.heartbeat("G3", "T")
-
-    tell(story, tmp_path, maxGroupMembers=3)
-
-
-def test_max_subscription_bytes(tmp_path):
-    async def story(broker):
-        client, other = await broker.connect(), await broker.connect()
-        many = tuple(f"T{number}" for number in range(8))
-        await client.heartbeat("G1", *many)
-        with pytest.raises(
-            AssertionError, match=r"those of one client may take 16384 \(maxSubscriptionBytes="
-        ):
-            await client.heartbeat("G2", *many)
-        await client.heartbeat("G1", *many)  # existing subscriptions continue
-        await other.heartbeat("G2", *many)
-        consumers = broker.controller.processors.consumers
-        assert [len(consumers.group(name).subscriptions) for name in ("G1", "G2")] == [8, 8]
-
-    tell(story, tmp_path, maxSubscriptionBytes=16 * 16_384)
+    await second.heartbeat("G1", "T", "U")
+    first.abort()
+    await broker.until(lambda: broker.controller.server.connections == 1)
+    await second.heartbeat("G3", "T")
 
 
-def test_max_consumer_offsets(tmp_path):
-    async def story(broker):
-        broker.make_topic("T", queues=8)
-        client = await broker.connect()
+@on_broker(maxSubscriptionBytes=16 * 16_384)
+async def test_max_subscription_bytes(broker):
+    client, other = await broker.connect(), await broker.connect()
+    many = tuple(f"T{number}" for number in range(8))
+    await client.heartbeat("G1", *many)
+    with pytest.raises(
+        AssertionError, match=r"those of one client may take 16384 \(maxSubscriptionBytes="
+    ):
+        await client.heartbeat("G2", *many)
+    await client.heartbeat("G1", *many)  # existing subscriptions continue
+    await other.heartbeat("G2", *many)
+    consumers = broker.controller.processors.consumers
+    assert [len(consumers.group(name).subscriptions) for name in ("G1", "G2")] == [8, 8]
 
-        async def commit(queue_id, commit_offset, group="G"):
-            fields = {"consumerGroup": group, "topic": "T", "queueId": str(queue_id)}
-            fields["commitOffset"] = str(commit_offset)
-            return await client.call(
-                RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)
-            )
 
-        for queue_id in range(5):
-            assert (await commit(queue_id, 1)).code == 0
-        pull = pull_request(0, queue_id=5, commit_offset=1)
-        for refused in (await commit(5, 1), await commit(0, 1, "H"), await client.call(pull)):
-            assert (refused.code, "(maxConsumerOffsets=5)" in refused.remark) == (1, True)
-        assert (await commit(4, 2)).code == 0  # existing offsets can still be committed
-        assert await client.committed(queue_id=4) == 2
-        broker.controller.tables.offsets.discard_group("G")
-        assert (await commit(0, 1, "H")).code == 0
+@on_broker(maxConsumerOffsets=5)
+async def test_max_consumer_offsets(broker):
+    broker.make_topic("T", queues=8)
+    client = await broker.connect()
 
-    tell(story, tmp_path, maxConsumerOffsets=5)
+    async def commit(queue_id, commit_offset, group="G"):
+        fields = {"consumerGroup": group, "topic": "T", "queueId": str(queue_id)}
+        fields["commitOffset"] = str(commit_offset)
+        return await client.call(
+            RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)
+        )
+
+    for queue_id in range(5):
+        assert (await commit(queue_id, 1)).code == 0
+    pull = pull_request(0, queue_id=5, commit_offset=1)
+    for refused in (await commit(5, 1), await commit(0, 1, "H"), await client.call(pull)):
+        assert (refused.code, "(maxConsumerOffsets=5)" in refused.remark) == (1, True)
+    assert (await commit(4, 2)).code == 0  # existing offsets can still be committed
+    assert await client.committed(queue_id=4) == 2
+    broker.controller.tables.offsets.discard_group("G")
+    assert (await commit(0, 1, "H")).code == 0
 
 
 @pytest.mark.parametrize(
@@ -536,27 +508,23 @@ def test_queue_locks_of_one_client_are_limited(tmp_path):
     tell(story, tmp_path, maxJsonBodyBytes=1 << 20)
 
 
-def test_large_lists_are_sent_up_to_half_of_max_unread_bytes(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        groups = broker.controller.tables.groups
+@on_broker(maxUnreadBytes=800_000)
+async def test_large_lists_are_sent_up_to_half_of_max_unread_bytes(broker):
+    client = await broker.connect()
+    groups = broker.controller.tables.groups
 
-        async def listed(number):
-            while len(groups.groups) < number:
-                name = f"g{len(groups.groups)}"
-                groups.put(SubscriptionGroupConfig(group_name=name, attributes={"k": "v" * 2_000}))
-            return await client.call(RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+    async def listed(number):
+        while len(groups.groups) < number:
+            name = f"g{len(groups.groups)}"
+            groups.put(SubscriptionGroupConfig(group_name=name, attributes={"k": "v" * 2_000}))
+        return await client.call(RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
 
-        answer = await listed(100)
-        assert (answer.code, len(answer.body) > 200_000) == (0, True)
-        answer = await listed(200)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "over 400000, half of maxUnreadBytes" in answer.remark
-        client.send(
-            RemotingCommand(
-                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"G"}'
-            )
-        )
-        assert (await client.receive()).code == 0
-
-    tell(story, tmp_path, maxUnreadBytes=800_000)
+    answer = await listed(100)
+    assert (answer.code, len(answer.body) > 200_000) == (0, True)
+    answer = await listed(200)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "over 400000, half of maxUnreadBytes" in answer.remark
+    client.send(
+        RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"G"}')
+    )
+    assert (await client.receive()).code == 0

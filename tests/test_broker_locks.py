@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody
@@ -48,64 +48,55 @@ async def gone(broker, client):
 
 
 @pytest.mark.parametrize("locks_first", [True, False], ids=["lock first", "heartbeat first"])
-def test_member_locks_last_a_minute_after_it_left(tmp_path, locks_first):
+@on_broker
+async def test_member_locks_last_a_minute_after_it_left(broker, locks_first):
     """A listener may still run; after a restart a member locks before its heartbeat."""
-
-    async def story(broker):
-        broker.make_topic("T")
-        member, other = await broker.connect(), await broker.connect()
-        if locks_first:
-            assert await lock(member, "client") == QUEUE
-        await member.heartbeat("G", "T")
-        if not locks_first:
-            assert await lock(member, "client") == QUEUE
-        await leave(member)
-        await gone(broker, member)
-        assert not await lock(other, "other")
-        broker.move(61)
-        assert await lock(other, "other") == QUEUE
-
-    tell(story, tmp_path)
-
-
-def test_locks_of_a_stranger_end_with_its_connection(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        stranger, other = await broker.connect(), await broker.connect()
-        assert await lock(stranger, "client") == QUEUE
-        await gone(broker, stranger)
-        assert await lock(other, "other") == QUEUE
-
-    tell(story, tmp_path)
-
-
-def test_member_keeps_its_lock_from_a_thief_that_sends_its_client_id(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        member, thief = await broker.connect(), await broker.connect()
-        await member.heartbeat("G", "T")
+    broker.make_topic("T")
+    member, other = await broker.connect(), await broker.connect()
+    if locks_first:
         assert await lock(member, "client") == QUEUE
-        await thief.heartbeat("G", "T")
-        await unlock(thief, "client")
-        assert not await lock(thief, "client")
-        assert not await lock(thief, "thief")
-        await unlock(member, "client")
-        assert await lock(thief, "thief") == QUEUE
-
-    tell(story, tmp_path)
-
-
-def test_reconnected_member_takes_its_lock_over_from_its_closed_connection(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        member, other = await broker.connect(), await broker.connect()
-        await member.heartbeat("G", "T")
+    await member.heartbeat("G", "T")
+    if not locks_first:
         assert await lock(member, "client") == QUEUE
-        await gone(broker, member)
-        again = await broker.connect()
-        assert not await lock(other, "other")
-        assert await lock(again, "client") == QUEUE
-        await unlock(again, "client")
-        assert await lock(other, "other") == QUEUE
+    await leave(member)
+    await gone(broker, member)
+    assert not await lock(other, "other")
+    broker.move(61)
+    assert await lock(other, "other") == QUEUE
 
-    tell(story, tmp_path)
+
+@on_broker
+async def test_locks_of_a_stranger_end_with_its_connection(broker):
+    broker.make_topic("T")
+    stranger, other = await broker.connect(), await broker.connect()
+    assert await lock(stranger, "client") == QUEUE
+    await gone(broker, stranger)
+    assert await lock(other, "other") == QUEUE
+
+
+@on_broker
+async def test_member_keeps_its_lock_from_a_thief_that_sends_its_client_id(broker):
+    broker.make_topic("T")
+    member, thief = await broker.connect(), await broker.connect()
+    await member.heartbeat("G", "T")
+    assert await lock(member, "client") == QUEUE
+    await thief.heartbeat("G", "T")
+    await unlock(thief, "client")
+    assert not await lock(thief, "client")
+    assert not await lock(thief, "thief")
+    await unlock(member, "client")
+    assert await lock(thief, "thief") == QUEUE
+
+
+@on_broker
+async def test_reconnected_member_takes_its_lock_over_from_its_closed_connection(broker):
+    broker.make_topic("T")
+    member, other = await broker.connect(), await broker.connect()
+    await member.heartbeat("G", "T")
+    assert await lock(member, "client") == QUEUE
+    await gone(broker, member)
+    again = await broker.connect()
+    assert not await lock(other, "other")
+    assert await lock(again, "client") == QUEUE
+    await unlock(again, "client")
+    assert await lock(other, "other") == QUEUE

@@ -9,7 +9,7 @@ import os
 import threading
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.brokers.processes import BrokerProcess
 from support.clients.remoting_clients import (
     BrokerClients,
@@ -275,16 +275,14 @@ def test_topic_with_added_queues_accepts_messages_after_the_save(tmp_path):
 
 
 @each_loop
-def test_pull_of_a_new_topic_is_woken_by_its_first_message(tmp_path):
-    async def story(broker):
-        consumer, producer = await broker.connect(), await broker.connect()
-        producer.send(
-            send_request("a", topic="New").encode() + pull_request(0, "New", opaque=2).encode()
-        )
-        consumer.send(pull_request(0, "New", suspend_ms=60_000))
-        assert pulled(await consumer.receive()).bodies == ["a"]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_pull_of_a_new_topic_is_woken_by_its_first_message(broker):
+    consumer, producer = await broker.connect(), await broker.connect()
+    producer.send(
+        send_request("a", topic="New").encode() + pull_request(0, "New", opaque=2).encode()
+    )
+    consumer.send(pull_request(0, "New", suspend_ms=60_000))
+    assert pulled(await consumer.receive()).bodies == ["a"]
 
 
 # ---- kills

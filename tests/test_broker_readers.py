@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from support.brokers.in_process import run, tell
+from support.brokers.in_process import on_broker, run, tell
 from support.brokers.processes import BrokerProcess
 from support.clients.remoting_clients import BrokerClients, pull_request, pulled, send_request
 
@@ -65,30 +65,26 @@ def test_hundred_non_reading_clients_do_not_fill_the_memory(tmp_path):
         run(story(broker))
 
 
-def test_reader_beside_clients_that_never_read_gets_everything(
-    tmp_path,
-):
-    async def story(broker):
-        producer, reader = await broker.connect(), await broker.connect()
-        await fill(producer, 4_200, 2_000)
-        await never_read(broker.clients, 20)
-        await broker.until(lambda: broker.controller.server.unread_bytes)
-        await reader.agree()
-        queue_offset, answers = 0, 0
-        while queue_offset < 4_200:
-            answer = await reader.call(chunk_request(queue_offset))
-            sizes, records = decode_sized_chunk(answer.body)
-            assert [each.queue_offset for each in decode_records(records)] == list(
-                range(queue_offset, queue_offset + len(sizes))
-            )
-            queue_offset += len(sizes)
-            answers += 1
-            await producer.put(answers, topic="Other")
-        assert answers > 2
-        # the system keeps some for each, which is known only once a second
-        assert broker.controller.server.unread_bytes < 24 * MIB + 20 * UNSENT_BYTES_MAX
-
-    tell(story, tmp_path, maxUnreadBytes=24 * MIB, **LARGE)
+@on_broker(maxUnreadBytes=24 * MIB, **LARGE)
+async def test_reader_beside_clients_that_never_read_gets_everything(broker):
+    producer, reader = await broker.connect(), await broker.connect()
+    await fill(producer, 4_200, 2_000)
+    await never_read(broker.clients, 20)
+    await broker.until(lambda: broker.controller.server.unread_bytes)
+    await reader.agree()
+    queue_offset, answers = 0, 0
+    while queue_offset < 4_200:
+        answer = await reader.call(chunk_request(queue_offset))
+        sizes, records = decode_sized_chunk(answer.body)
+        assert [each.queue_offset for each in decode_records(records)] == list(
+            range(queue_offset, queue_offset + len(sizes))
+        )
+        queue_offset += len(sizes)
+        answers += 1
+        await producer.put(answers, topic="Other")
+    assert answers > 2
+    # the system keeps some for each, which is known only once a second
+    assert broker.controller.server.unread_bytes < 24 * MIB + 20 * UNSENT_BYTES_MAX
 
 
 def test_slow_reader_stays_connected_and_a_non_reading_client_is_closed(tmp_path, caplog):
@@ -112,28 +108,26 @@ def test_slow_reader_stays_connected_and_a_non_reading_client_is_closed(tmp_path
     assert caplog.text.count("it does not read its responses") == 1
 
 
-def test_client_that_stops_reading_during_a_heartbeat_blocks_no_other(tmp_path):
-    async def story(broker):
-        producer, other = await broker.connect(), await broker.connect()
-        await producer.put("the topic is there")
-        server = broker.controller.server
-        server.concurrency_limit = ConcurrencyLimit(1)  # one request at a time
-        place = server.concurrency_limit.acquire(RequestCode.HEART_BEAT, 0, b"")
-        still = await broker.connect(receive_buffer=4_096)
-        still.send(
-            b"".join(pull_request(1, suspend_ms=60_000, group=f"G{n}").encode() for n in range(8))
-        )
-        await broker.held(8)
-        still.send(heartbeat("still"))
-        await broker.until(lambda: any(each._permit is not None for each in server._connections))
-        await producer.put("x" * MIB)
-        await broker.until(lambda: any(each.is_congested for each in server._connections))
-        place.release()
-        await other.heartbeat("G", "T")
-        consumers = broker.controller.processors.consumers
-        assert len(consumers.group("H").clients) == 1
-
-    tell(story, tmp_path, **LARGE)
+@on_broker(**LARGE)
+async def test_client_that_stops_reading_during_a_heartbeat_blocks_no_other(broker):
+    producer, other = await broker.connect(), await broker.connect()
+    await producer.put("the topic is there")
+    server = broker.controller.server
+    server.concurrency_limit = ConcurrencyLimit(1)  # one request at a time
+    place = server.concurrency_limit.acquire(RequestCode.HEART_BEAT, 0, b"")
+    still = await broker.connect(receive_buffer=4_096)
+    still.send(
+        b"".join(pull_request(1, suspend_ms=60_000, group=f"G{n}").encode() for n in range(8))
+    )
+    await broker.held(8)
+    still.send(heartbeat("still"))
+    await broker.until(lambda: any(each._permit is not None for each in server._connections))
+    await producer.put("x" * MIB)
+    await broker.until(lambda: any(each.is_congested for each in server._connections))
+    place.release()
+    await other.heartbeat("G", "T")
+    consumers = broker.controller.processors.consumers
+    assert len(consumers.group("H").clients) == 1
 
 
 def heartbeat(client_id):

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
 from support.disks.faulty_disk import FaultyDisk
 from support.stores.small_store import message
@@ -49,33 +49,31 @@ def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(
     tell(story, tmp_path, flushDiskType=flush_disk_type)
 
 
-def test_r3_pulls_that_come_while_others_of_their_queue_leave_are_not_forgotten(tmp_path):
-    async def story(broker):
-        broker.make_topic("T", queues=1)
-        dice = random.Random(3)
-        producer = await broker.connect()
-        clients = [await broker.connect() for _ in range(8)]
-        offsets = dict.fromkeys(clients, 0)
+@on_broker
+async def test_r3_pulls_that_come_while_others_of_their_queue_leave_are_not_forgotten(broker):
+    broker.make_topic("T", queues=1)
+    dice = random.Random(3)
+    producer = await broker.connect()
+    clients = [await broker.connect() for _ in range(8)]
+    offsets = dict.fromkeys(clients, 0)
 
-        async def consume(client):
-            while offsets[client] < 200:
-                found = await client.pull(offsets[client], suspend_ms=60_000)
-                assert found.bodies == [str(n) for n in range(offsets[client], found.next_offset)]
-                offsets[client] = found.next_offset
+    async def consume(client):
+        while offsets[client] < 200:
+            found = await client.pull(offsets[client], suspend_ms=60_000)
+            assert found.bodies == [str(n) for n in range(offsets[client], found.next_offset)]
+            offsets[client] = found.next_offset
 
-        consumers = [asyncio.ensure_future(consume(client)) for client in clients]
-        for number in range(200):
-            producer.send(send_request(number, flag=2))
-            if dice.random() < 0.7:
-                await asyncio.sleep(0)
-        await asyncio.gather(*consumers)
-        assert (broker.holds.hold_count, broker.holds.queue_count, broker.holds.rescued_total) == (
-            0,
-            0,
-            0,
-        )
-
-    tell(story, tmp_path)
+    consumers = [asyncio.ensure_future(consume(client)) for client in clients]
+    for number in range(200):
+        producer.send(send_request(number, flag=2))
+        if dice.random() < 0.7:
+            await asyncio.sleep(0)
+    await asyncio.gather(*consumers)
+    assert (broker.holds.hold_count, broker.holds.queue_count, broker.holds.rescued_total) == (
+        0,
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize("flush_disk_type", FLUSHES)
@@ -109,29 +107,27 @@ def update_request(group, queue_id, offset, opaque=1):
     }
 
 
-def test_r22_first_commits_of_a_group_at_the_same_moment_are_all_kept(tmp_path):
-    async def story(broker):
-        broker.make_topic("T", queues=16)
-        clients = [await broker.connect() for _ in range(16)]
-        producer = await broker.connect()
-        for queue in range(16):
-            await producer.put("a", "b", queue_id=queue)
-        for number in range(20):
-            group = f"G{number}"
-            asked = []
-            for queue, client in enumerate(clients):
-                code, named = update_request(group, queue, 1)
-                by_pull = queue % 2
-                asked.append(
-                    client.pull(2, queue_id=queue, group=group, commit_offset=1)
-                    if by_pull
-                    else client.ask(code, **named)
-                )
-            await asyncio.gather(*asked)
-            stored = broker.controller.tables.offsets.queues(group, "T")
-            assert dict(stored) == dict.fromkeys(range(16), 1)
-
-    tell(story, tmp_path)
+@on_broker
+async def test_r22_first_commits_of_a_group_at_the_same_moment_are_all_kept(broker):
+    broker.make_topic("T", queues=16)
+    clients = [await broker.connect() for _ in range(16)]
+    producer = await broker.connect()
+    for queue in range(16):
+        await producer.put("a", "b", queue_id=queue)
+    for number in range(20):
+        group = f"G{number}"
+        asked = []
+        for queue, client in enumerate(clients):
+            code, named = update_request(group, queue, 1)
+            by_pull = queue % 2
+            asked.append(
+                client.pull(2, queue_id=queue, group=group, commit_offset=1)
+                if by_pull
+                else client.ask(code, **named)
+            )
+        await asyncio.gather(*asked)
+        stored = broker.controller.tables.offsets.queues(group, "T")
+        assert dict(stored) == dict.fromkeys(range(16), 1)
 
 
 def shrunk():

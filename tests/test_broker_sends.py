@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
 from support.disks.faulty_disk import Fault, FaultyDisk
 from support.messages.wire_strategies import odd_properties
@@ -66,36 +66,32 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("what", "code", "remark"), REFUSED.values(), ids=REFUSED)
-def test_send_that_cannot_be_stored_is_refused_with_rocketmqs_code(tmp_path, what, code, remark):
-    async def story(broker):
-        broker.make_topic("T", queues=4)
-        broker.make_topic("R", perm=4)
-        client = await broker.connect()
-        before = broker.store.state().written_offset
-        answer = await client.call(send_request(**what))
-        assert answer.code == code
-        assert re.search(remark, answer.remark)
-        assert broker.store.state().written_offset == before
-
-    tell(story, tmp_path)
-
-
-def test_send_to_a_broker_without_write_permission_is_refused(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        assert (await client.call(send_request("a"))).code == 16
-
-    tell(story, tmp_path, brokerPermission=4)
+@on_broker
+async def test_send_that_cannot_be_stored_is_refused_with_rocketmqs_code(
+    broker, what, code, remark
+):
+    broker.make_topic("T", queues=4)
+    broker.make_topic("R", perm=4)
+    client = await broker.connect()
+    before = broker.store.state().written_offset
+    answer = await client.call(send_request(**what))
+    assert answer.code == code
+    assert re.search(remark, answer.remark)
+    assert broker.store.state().written_offset == before
 
 
-def test_send_to_a_slave_is_refused(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        answer = await client.call(send_request("a"))
-        assert (answer.code, answer.remark) == (14, "the broker is read-only: brokerRole=SLAVE")
+@on_broker(brokerPermission=4)
+async def test_send_to_a_broker_without_write_permission_is_refused(broker):
+    client = await broker.connect()
+    assert (await client.call(send_request("a"))).code == 16
 
-    tell(story, tmp_path, brokerRole="SLAVE")
+
+@on_broker(brokerRole="SLAVE")
+async def test_send_to_a_slave_is_refused(broker):
+    broker.make_topic("T")
+    client = await broker.connect()
+    answer = await client.call(send_request("a"))
+    assert (answer.code, answer.remark) == (14, "the broker is read-only: brokerRole=SLAVE")
 
 
 @pytest.mark.parametrize(
@@ -112,16 +108,14 @@ def test_auto_created_topic_has_requested_queues_up_to_the_default(tmp_path, set
     tell(story, tmp_path, **settings)
 
 
-def test_send_to_a_missing_topic_without_auto_creation_is_refused(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        answer = await client.call(send_request("a", topic="New"))
-        assert answer.code == 17
-        assert "apply first please" in answer.remark
-        broker.make_topic("New")
-        assert (await client.call(send_request("a", topic="New"))).code == 0
-
-    tell(story, tmp_path, autoCreateTopicEnable=False)
+@on_broker(autoCreateTopicEnable=False)
+async def test_send_to_a_missing_topic_without_auto_creation_is_refused(broker):
+    client = await broker.connect()
+    answer = await client.call(send_request("a", topic="New"))
+    assert answer.code == 17
+    assert "apply first please" in answer.remark
+    broker.make_topic("New")
+    assert (await client.call(send_request("a", topic="New"))).code == 0
 
 
 def test_auto_created_topic_survives_a_restart(tmp_path):
@@ -136,45 +130,39 @@ def test_auto_created_topic_survives_a_restart(tmp_path):
     tell(second, tmp_path, autoCreateTopicEnable=False)
 
 
-def test_negative_queue_id_chooses_any_queue(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        chosen = {(await client.put("a", queue_id=-1)).ext_fields["queueId"] for _ in range(100)}
-        assert chosen == {"0", "1", "2", "3"}
-
-    tell(story, tmp_path)
+@on_broker
+async def test_negative_queue_id_chooses_any_queue(broker):
+    client = await broker.connect()
+    chosen = {(await client.put("a", queue_id=-1)).ext_fields["queueId"] for _ in range(100)}
+    assert chosen == {"0", "1", "2", "3"}
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
-def test_send_answer_has_offset_and_the_message_is_stored_completely(tmp_path, code):
-    async def story(broker):
-        client = await broker.connect()
-        named = {"TAGS": "A", "KEYS": "k", "WAIT": "true", "UNIQ_KEY": "u"}
-        await client.put("before")
-        answer = await client.call(
-            send_request(
-                "body", properties=named, code=code, sys_flag=MessageSysFlag.MULTI_TAGS.value
-            )
-        )
-        fields = answer.ext_fields
-        assert answer.code == 0
-        assert (fields["queueId"], fields["queueOffset"]) == ("0", "1")
-        assert (fields["MSG_REGION"], fields["TRACE_ON"]) == ("DefaultRegion", "true")
-        (stored,) = (await client.pull(1)).messages
-        here = parse_host(f"127.0.0.1:{broker.port}")
-        assert decode_offset_message_id(fields["msgId"]) == (here, stored.physical_offset)
-        assert stored.body == b"body"
-        assert stored.born_timestamp == 1_600_000_000_000
-        assert stored.sys_flag == MessageSysFlag.MULTI_TAGS.value
-        assert str(stored.born_host) == f"127.0.0.1:{client.address[1]}"
-        assert stored.properties == {
-            "TAGS": "A",
-            "KEYS": "k",
-            "UNIQ_KEY": "u",
-            **ADDED,
-        }
-
-    tell(story, tmp_path)
+@on_broker
+async def test_send_answer_has_offset_and_the_message_is_stored_completely(broker, code):
+    client = await broker.connect()
+    named = {"TAGS": "A", "KEYS": "k", "WAIT": "true", "UNIQ_KEY": "u"}
+    await client.put("before")
+    answer = await client.call(
+        send_request("body", properties=named, code=code, sys_flag=MessageSysFlag.MULTI_TAGS.value)
+    )
+    fields = answer.ext_fields
+    assert answer.code == 0
+    assert (fields["queueId"], fields["queueOffset"]) == ("0", "1")
+    assert (fields["MSG_REGION"], fields["TRACE_ON"]) == ("DefaultRegion", "true")
+    (stored,) = (await client.pull(1)).messages
+    here = parse_host(f"127.0.0.1:{broker.port}")
+    assert decode_offset_message_id(fields["msgId"]) == (here, stored.physical_offset)
+    assert stored.body == b"body"
+    assert stored.born_timestamp == 1_600_000_000_000
+    assert stored.sys_flag == MessageSysFlag.MULTI_TAGS.value
+    assert str(stored.born_host) == f"127.0.0.1:{client.address[1]}"
+    assert stored.properties == {
+        "TAGS": "A",
+        "KEYS": "k",
+        "UNIQ_KEY": "u",
+        **ADDED,
+    }
 
 
 WAYS_TO_SEND = {
@@ -190,25 +178,22 @@ WAYS_TO_SEND = {
 
 @pytest.mark.parametrize("way", WAYS_TO_SEND)
 @pytest.mark.parametrize("count", [1, 3], ids=["alone", "many"])
-def test_stored_message_has_region_and_trace_switch(tmp_path, way, count):
+@on_broker
+async def test_stored_message_has_region_and_trace_switch(broker, way, count):
     """A consumer of 5.x drops the trace of a message without a region."""
-
-    async def story(broker):
-        broker.make_topic("SCHEDULE_TOPIC_XXXX", 18)
-        client = await broker.connect()
-        requests = [send_request("x", **WAYS_TO_SEND[way]) for _ in range(count)]
-        for request in requests:
-            client.send(request)
-        for _ in requests:
-            assert (await client.receive()).code == 0
-        topic = "SCHEDULE_TOPIC_XXXX" if way == "delayed" else "T"
-        found = (await client.pull(0, topic=topic)).messages
-        assert len(found) == count
-        for message in found:
-            assert ADDED.items() <= message.properties.items()
-            assert message.properties_text.count("MSG_REGION") == 1
-
-    tell(story, tmp_path)
+    broker.make_topic("SCHEDULE_TOPIC_XXXX", 18)
+    client = await broker.connect()
+    requests = [send_request("x", **WAYS_TO_SEND[way]) for _ in range(count)]
+    for request in requests:
+        client.send(request)
+    for _ in requests:
+        assert (await client.receive()).code == 0
+    topic = "SCHEDULE_TOPIC_XXXX" if way == "delayed" else "T"
+    found = (await client.pull(0, topic=topic)).messages
+    assert len(found) == count
+    for message in found:
+        assert ADDED.items() <= message.properties.items()
+        assert message.properties_text.count("MSG_REGION") == 1
 
 
 @settings(
@@ -247,84 +232,67 @@ def test_flush_wait_times_are_counted_in_rocketmqs_buckets(tmp_path, flush_disk_
     tell(story, tmp_path, flushDiskType=flush_disk_type)
 
 
-def test_stored_region_trace_cluster_and_address_follow_the_settings(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        fields = (await client.put("a")).ext_fields
-        assert (fields["MSG_REGION"], fields["TRACE_ON"]) == ("North", "false")
-        assert decode_offset_message_id(fields["msgId"])[0] == parse_host(f"10.1.2.3:{broker.port}")
-        stored = (await client.pull(0)).messages[0].properties
-        assert stored == {"CLUSTER": "C1", "MSG_REGION": "North", "TRACE_ON": "false"}
-
-    tell(
-        story,
-        tmp_path,
-        regionId="North",
-        traceOn=False,
-        brokerClusterName="C1",
-        brokerIP1="10.1.2.3",
-    )
+@on_broker(regionId="North", traceOn=False, brokerClusterName="C1", brokerIP1="10.1.2.3")
+async def test_stored_region_trace_cluster_and_address_follow_the_settings(broker):
+    client = await broker.connect()
+    fields = (await client.put("a")).ext_fields
+    assert (fields["MSG_REGION"], fields["TRACE_ON"]) == ("North", "false")
+    assert decode_offset_message_id(fields["msgId"])[0] == parse_host(f"10.1.2.3:{broker.port}")
+    stored = (await client.pull(0)).messages[0].properties
+    assert stored == {"CLUSTER": "C1", "MSG_REGION": "North", "TRACE_ON": "false"}
 
 
-def test_oneway_sends_are_never_answered(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        client.send(send_request("quiet", flag=2, opaque=1))
-        client.send(send_request(b"", flag=2, opaque=2))
-        client.send(send_request("x", topic="SELF_TEST_TOPIC", flag=2, opaque=3))
-        assert (await client.call(send_request("loud", opaque=4))).ext_fields["queueOffset"] == "1"
-        assert (await client.pull(0)).bodies == ["quiet", "loud"]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_oneway_sends_are_never_answered(broker):
+    client = await broker.connect()
+    client.send(send_request("quiet", flag=2, opaque=1))
+    client.send(send_request(b"", flag=2, opaque=2))
+    client.send(send_request("x", topic="SELF_TEST_TOPIC", flag=2, opaque=3))
+    assert (await client.call(send_request("loud", opaque=4))).ext_fields["queueOffset"] == "1"
+    assert (await client.pull(0)).bodies == ["quiet", "loud"]
 
 
-def test_compressed_body_is_stored_and_served_unchanged(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        bomb = zlib.compress(bytes(100 << 20), 9)  # 100 MB in 100 kB
-        flags = MessageSysFlag.COMPRESSED.value | MessageSysFlag.COMPRESSION_ZLIB.value
-        await client.put(bomb, sys_flag=flags)
-        answer = await client.call(send_request("after"))
-        assert answer.code == 0
-        client.send(pull_request(0, count=1))
-        found = await client.receive()
-        assert bytes(found.body).count(bomb) == 1
-
-    tell(story, tmp_path)
+@on_broker
+async def test_compressed_body_is_stored_and_served_unchanged(broker):
+    client = await broker.connect()
+    bomb = zlib.compress(bytes(100 << 20), 9)  # 100 MB in 100 kB
+    flags = MessageSysFlag.COMPRESSED.value | MessageSysFlag.COMPRESSION_ZLIB.value
+    await client.put(bomb, sys_flag=flags)
+    answer = await client.call(send_request("after"))
+    assert answer.code == 0
+    client.send(pull_request(0, count=1))
+    found = await client.receive()
+    assert bytes(found.body).count(bomb) == 1
 
 
 # ---- batches
 
 
-def test_batch_is_stored_as_messages_with_the_shared_properties(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put("before")
-        request = batch_request("a", "b", "c", each={"TAGS": "A"}, properties={"shared": "yes"})
-        fields = (await client.call(request)).ext_fields
-        assert fields["queueOffset"] == "1"
-        found = await client.pull(1)
-        assert found.bodies == ["a", "b", "c"]
-        assert [message.queue_offset for message in found.messages] == [1, 2, 3]
-        places = [decode_offset_message_id(each)[1] for each in fields["msgId"].split(",")]
-        assert places == [message.physical_offset for message in found.messages]
-        for message in found.messages:
-            assert message.tags == "A"
-            assert message.properties["shared"] == "yes"
-            assert message.properties["CLUSTER"] == "DefaultCluster"
-
-    tell(story, tmp_path)
+@on_broker
+async def test_batch_is_stored_as_messages_with_the_shared_properties(broker):
+    client = await broker.connect()
+    await client.put("before")
+    request = batch_request("a", "b", "c", each={"TAGS": "A"}, properties={"shared": "yes"})
+    fields = (await client.call(request)).ext_fields
+    assert fields["queueOffset"] == "1"
+    found = await client.pull(1)
+    assert found.bodies == ["a", "b", "c"]
+    assert [message.queue_offset for message in found.messages] == [1, 2, 3]
+    places = [decode_offset_message_id(each)[1] for each in fields["msgId"].split(",")]
+    assert places == [message.physical_offset for message in found.messages]
+    for message in found.messages:
+        assert message.tags == "A"
+        assert message.properties["shared"] == "yes"
+        assert message.properties["CLUSTER"] == "DefaultCluster"
 
 
-def test_batch_send_answer_has_a_limited_number_of_message_ids(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        answer = await client.call(batch_request(*("x" for _ in range(12_000))))
-        assert answer.code == 0
-        assert len(answer.ext_fields["msgId"].split(",")) == IDS_MAX
-        assert broker.store.queue_offsets("T", 0) == (0, 12_000)
-
-    tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
+@on_broker(mappedFileSizeCommitLog=16 << 20)
+async def test_batch_send_answer_has_a_limited_number_of_message_ids(broker):
+    client = await broker.connect()
+    answer = await client.call(batch_request(*("x" for _ in range(12_000))))
+    assert answer.code == 0
+    assert len(answer.ext_fields["msgId"].split(",")) == IDS_MAX
+    assert broker.store.queue_offsets("T", 0) == (0, 12_000)
 
 
 @pytest.mark.parametrize(
@@ -345,51 +313,43 @@ def test_batch_send_answer_has_a_limited_number_of_message_ids(tmp_path):
         *("of nothing", "with an empty body", "too long", "no batch"),
     ],
 )
-def test_invalid_batch_is_refused_as_a_whole(tmp_path, request_of, code):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        assert (await client.call(request_of())).code == code
-        assert (await client.pull(0)).bodies == []
-
-    tell(story, tmp_path)
+@on_broker
+async def test_invalid_batch_is_refused_as_a_whole(broker, request_of, code):
+    broker.make_topic("T")
+    client = await broker.connect()
+    assert (await client.call(request_of())).code == code
+    assert (await client.pull(0)).bodies == []
 
 
-def test_batch_that_does_not_fit_goes_to_the_next_log_file(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put("x" * 30_000)
-        assert (await client.call(batch_request(*["y" * 9_000] * 5))).code == 0
-        assert (await client.call(batch_request(*["z" * 9_000] * 8))).code == 13  # no file holds it
-        found = [each for at in range(6) for each in (await client.pull(at, count=1)).bodies]
-        assert [each[0] for each in found] == list("xyyyyy")
-
-    tell(story, tmp_path, mappedFileSizeCommitLog=65_536, maxMessageSize=65_000)
+@on_broker(mappedFileSizeCommitLog=65_536, maxMessageSize=65_000)
+async def test_batch_that_does_not_fit_goes_to_the_next_log_file(broker):
+    client = await broker.connect()
+    await client.put("x" * 30_000)
+    assert (await client.call(batch_request(*["y" * 9_000] * 5))).code == 0
+    assert (await client.call(batch_request(*["z" * 9_000] * 8))).code == 13  # no file holds it
+    found = [each for at in range(6) for each in (await client.pull(at, count=1)).bodies]
+    assert [each[0] for each in found] == list("xyyyyy")
 
 
 # ---- busy, and disks
 
 
-def test_broker_with_too_many_bytes_in_flight_answers_busy(tmp_path):
-    async def story(broker):
-        many, client = await broker.connect(), await broker.connect()
-        await client.put("before")
-        server = broker.controller.server
-        others = server.concurrency_limit.acquire(
-            320, 1 << 22, b""
-        )  # a batch has to wait for its own
-        many.send(batch_request(*range(5_000), queue_id=1))
-        await broker.until(lambda: server.is_overloaded)
-        answer = await client.call(send_request("busy"))
-        assert answer.code == 2
-        assert "system busy" in answer.remark
-        assert (await client.pull(0)).bodies == ["before"]  # pulls are still served
-        others.release()
-        assert (await many.receive()).code == 0  # which does not keep itself out
-        await broker.until(lambda: not server.is_overloaded)
-        await client.put("after")
-
-    tell(story, tmp_path, maxInFlightBytes=100_000)
+@on_broker(maxInFlightBytes=100_000)
+async def test_broker_with_too_many_bytes_in_flight_answers_busy(broker):
+    many, client = await broker.connect(), await broker.connect()
+    await client.put("before")
+    server = broker.controller.server
+    others = server.concurrency_limit.acquire(320, 1 << 22, b"")  # a batch has to wait for its own
+    many.send(batch_request(*range(5_000), queue_id=1))
+    await broker.until(lambda: server.is_overloaded)
+    answer = await client.call(send_request("busy"))
+    assert answer.code == 2
+    assert "system busy" in answer.remark
+    assert (await client.pull(0)).bodies == ["before"]  # pulls are still served
+    others.release()
+    assert (await many.receive()).code == 0  # which does not keep itself out
+    await broker.until(lambda: not server.is_overloaded)
+    await client.put("after")
 
 
 def test_failed_disk_refuses_sends_and_serves_stored_messages(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import pull_request, pulled, send_request
 from support.disks.faulty_disk import ManualClock
 
@@ -54,16 +54,14 @@ def test_timer_message_wakes_a_held_pull_at_its_time(tmp_path, flush):
 @pytest.mark.parametrize(
     "properties", [{"TIMER_DELIVER_MS": "1"}, {"TIMER_DELAY_SEC": "0"}, {"TIMER_DELAY_MS": "-5"}]
 )
-def test_timer_message_that_is_due_is_stored_at_once(tmp_path, properties):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        answer = await client.call(timer("now", **properties))
-        assert answer.code == ResponseCode.SUCCESS
-        assert "recallHandle" not in answer.ext_fields
-        assert (await client.pull(0)).bodies == ["now"]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_timer_message_that_is_due_is_stored_at_once(broker, properties):
+    broker.make_topic("T")
+    client = await broker.connect()
+    answer = await client.call(timer("now", **properties))
+    assert answer.code == ResponseCode.SUCCESS
+    assert "recallHandle" not in answer.ext_fields
+    assert (await client.pull(0)).bodies == ["now"]
 
 
 def test_timer_messages_are_delivered_once_after_a_restart(tmp_path):
@@ -159,11 +157,9 @@ def test_recall_is_refused_with_rocketmqs_codes(tmp_path):
     tell(forbidden, tmp_path, recallMessageEnable=False)
 
 
-def test_timer_messages_are_refused_when_they_are_disabled(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        answer = await (await broker.connect()).call(timer("x", TIMER_DELAY_SEC="3"))
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark == "accurate timer message is not enabled, timerWheelEnable is false"
-
-    tell(story, tmp_path, timerWheelEnable=False)
+@on_broker(timerWheelEnable=False)
+async def test_timer_messages_are_refused_when_they_are_disabled(broker):
+    broker.make_topic("T")
+    answer = await (await broker.connect()).call(timer("x", TIMER_DELAY_SEC="3"))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "accurate timer message is not enabled, timerWheelEnable is false"

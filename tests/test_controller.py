@@ -10,7 +10,15 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from support.brokers.in_process import make_topic, run, small_broker, started, tell
+from support.brokers.in_process import (
+    in_loop,
+    make_topic,
+    on_broker,
+    run,
+    small_broker,
+    started,
+    tell,
+)
 from support.clients.remoting_clients import pull_request, pulled, send_request
 from support.disks.faulty_disk import FaultyDisk, ManualClock
 from support.suite.log_records import lines_of
@@ -29,33 +37,29 @@ from rocketpoll.broker.store.errors import DamagedTable, StoreInUse
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
 
-def test_start_on_a_store_directory_in_use_is_refused(tmp_path):
-    async def story(broker):
-        await (await broker.connect()).put("a")
-        with pytest.raises(StoreInUse):
-            await BrokerController(broker.limits).start()
-        assert (await (await broker.connect()).pull(0)).bodies == ["a"]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_start_on_a_store_directory_in_use_is_refused(broker):
+    await (await broker.connect()).put("a")
+    with pytest.raises(StoreInUse):
+        await BrokerController(broker.limits).start()
+    assert (await (await broker.connect()).pull(0)).bodies == ["a"]
 
 
-def test_failed_controller_start_releases_the_store_directory(tmp_path):
-    async def whole():
-        async with started(small_broker(tmp_path / "one")) as broker:
-            other = small_broker(tmp_path / "two", listenPort=broker.port)
-            with pytest.raises(CannotListen):
-                await BrokerController(other).start()
-        table = tmp_path / "two" / "config" / "topics.json"
-        good = table.read_bytes()
-        for path in (table, table.with_name("topics.json.bak")):
-            path.write_bytes(b"{{{")
-        with pytest.raises(DamagedTable):
-            await BrokerController(small_broker(tmp_path / "two")).start()
-        table.write_bytes(good)
-        async with started(small_broker(tmp_path / "two")):
-            pass
-
-    run(whole())
+@in_loop
+async def test_failed_controller_start_releases_the_store_directory(tmp_path):
+    async with started(small_broker(tmp_path / "one")) as broker:
+        other = small_broker(tmp_path / "two", listenPort=broker.port)
+        with pytest.raises(CannotListen):
+            await BrokerController(other).start()
+    table = tmp_path / "two" / "config" / "topics.json"
+    good = table.read_bytes()
+    for path in (table, table.with_name("topics.json.bak")):
+        path.write_bytes(b"{{{")
+    with pytest.raises(DamagedTable):
+        await BrokerController(small_broker(tmp_path / "two")).start()
+    table.write_bytes(good)
+    async with started(small_broker(tmp_path / "two")):
+        pass
 
 
 def test_advertised_address_is_the_dialed_one_or_broker_ip1(tmp_path):
@@ -216,50 +220,44 @@ def test_clock_jump_closes_no_client_and_silent_one_is_closed(tmp_path):
     tell(story, tmp_path, now_ms=clock, clientExpiredTimeoutMills=60_000)
 
 
-def test_two_brokers_in_one_process_are_independent(tmp_path):
-    async def whole():
-        async with (
-            started(small_broker(tmp_path / "a")) as one,
-            started(small_broker(tmp_path / "b")) as two,
-        ):
-            make_topic(two.controller)
-            await (await one.connect()).put("only here")
-            assert (await (await two.connect()).pull(0)).bodies == []
-
-    run(whole())
+@in_loop
+async def test_two_brokers_in_one_process_are_independent(tmp_path):
+    async with (
+        started(small_broker(tmp_path / "a")) as one,
+        started(small_broker(tmp_path / "b")) as two,
+    ):
+        make_topic(two.controller)
+        await (await one.connect()).put("only here")
+        assert (await (await two.connect()).pull(0)).bodies == []
 
 
-def test_limits_that_are_read_again_count_at_once(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put("a", topic="T1")
-        topics = broker.controller.tables.topics.limited_topics
-        tight = small_broker(tmp_path, maxTopics=topics, maxConnections=1, listenPort=1)
-        reload = broker.controller.reload(tight)
-        assert set(reload.reloaded) == {f"maxTopics={topics}", "maxConnections=1"}
-        assert reload.need_restart == ("listenPort=1",)
-        refused = await client.call(send_request("a", topic="T2"))
-        assert f"(maxTopics={topics})" in refused.remark
-        turned_away = await broker.connect()
-        await broker.until(lambda: broker.controller.server.refused["maxConnections"])
-        turned_away.close()
-
-    tell(story, tmp_path)
+@on_broker
+async def test_limits_that_are_read_again_count_at_once(broker, tmp_path):
+    client = await broker.connect()
+    await client.put("a", topic="T1")
+    topics = broker.controller.tables.topics.limited_topics
+    tight = small_broker(tmp_path, maxTopics=topics, maxConnections=1, listenPort=1)
+    reload = broker.controller.reload(tight)
+    assert set(reload.reloaded) == {f"maxTopics={topics}", "maxConnections=1"}
+    assert reload.need_restart == ("listenPort=1",)
+    refused = await client.call(send_request("a", topic="T2"))
+    assert f"(maxTopics={topics})" in refused.remark
+    turned_away = await broker.connect()
+    await broker.until(lambda: broker.controller.server.refused["maxConnections"])
+    turned_away.close()
 
 
-def test_reloaded_table_limits_apply_at_once(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put("a", topic="T1")
-        tables = broker.controller.tables
-        queues = sum(each.write_queue_nums for each in tables.topics.topics.values())
-        tight = {"maxQueues": queues, "maxGroups": 7, "maxConsumerOffsets": 9}
-        broker.controller.reload(small_broker(tmp_path, **tight))
-        refused = await client.call(send_request("a", topic="T2"))
-        assert f"(maxQueues={queues})" in refused.remark
-        assert (tables.groups.max_groups, tables.offsets.max_offsets) == (7, 9)
-
-    tell(story, tmp_path)
+@on_broker
+async def test_reloaded_table_limits_apply_at_once(broker, tmp_path):
+    client = await broker.connect()
+    await client.put("a", topic="T1")
+    tables = broker.controller.tables
+    queues = sum(each.write_queue_nums for each in tables.topics.topics.values())
+    tight = {"maxQueues": queues, "maxGroups": 7, "maxConsumerOffsets": 9}
+    broker.controller.reload(small_broker(tmp_path, **tight))
+    refused = await client.call(send_request("a", topic="T2"))
+    assert f"(maxQueues={queues})" in refused.remark
+    assert (tables.groups.max_groups, tables.offsets.max_offsets) == (7, 9)
 
 
 # The reloadable settings, by the values that the parts of a broker use.
@@ -312,41 +310,36 @@ def _with_other_values(config):
     return config
 
 
-def test_reload_reaches_the_part_that_uses_a_setting(tmp_path):
-    async def story(broker):
-        controller = broker.controller
-        new = _with_other_values(broker.limits)
-        wanted = {
-            key: attrgetter(f"{KEYS[key].section}.{KEYS[key].name}".lstrip("."))(new)
-            for key in RELOADABLE
-        }
-        before = {key: attrgetter(path)(controller) for key, path in VALUES_IN_USE.items()}
-        reload = controller.reload(new)
-        assert {text.split("=")[0] for text in reload.reloaded} == RELOADABLE
-        after = {key: attrgetter(path)(controller) for key, path in VALUES_IN_USE.items()}
-        assert after == wanted
-        assert [key for key in RELOADABLE if before[key] == after[key]] == []
-        assert controller.transactions._rules.reserved_hours() == new.store.file_reserved_time_hours
-
-    tell(story, tmp_path)
+@on_broker
+async def test_reload_reaches_the_part_that_uses_a_setting(broker):
+    controller = broker.controller
+    new = _with_other_values(broker.limits)
+    wanted = {
+        key: attrgetter(f"{KEYS[key].section}.{KEYS[key].name}".lstrip("."))(new)
+        for key in RELOADABLE
+    }
+    before = {key: attrgetter(path)(controller) for key, path in VALUES_IN_USE.items()}
+    reload = controller.reload(new)
+    assert {text.split("=")[0] for text in reload.reloaded} == RELOADABLE
+    after = {key: attrgetter(path)(controller) for key, path in VALUES_IN_USE.items()}
+    assert after == wanted
+    assert [key for key in RELOADABLE if before[key] == after[key]] == []
+    assert controller.transactions._rules.reserved_hours() == new.store.file_reserved_time_hours
 
 
-def test_reload_gives_the_broker_config_a_new_version(tmp_path):
+@on_broker
+async def test_reload_gives_the_broker_config_a_new_version(broker):
     """Operators' tools compare versions, and then read the configuration again."""
+    client = await broker.connect()
 
-    async def story(broker):
-        client = await broker.connect()
+    async def shown():
+        answer = await client.call(RemotingCommand(code=RequestCode.GET_BROKER_CONFIG))
+        version = decode_body(DataVersion, answer.ext_fields["version"].encode())
+        lines = bytes(answer.body).decode().splitlines()
+        return version.counter, dict(line.split("=", 1) for line in lines)["maxTopics"]
 
-        async def shown():
-            answer = await client.call(RemotingCommand(code=RequestCode.GET_BROKER_CONFIG))
-            version = decode_body(DataVersion, answer.ext_fields["version"].encode())
-            lines = bytes(answer.body).decode().splitlines()
-            return version.counter, dict(line.split("=", 1) for line in lines)["maxTopics"]
-
-        before, _ = await shown()
-        broker.controller.reload(broker.limits)
-        assert (await shown())[0] == before
-        broker.controller.reload(replace(broker.limits, max_topics=77))
-        assert await shown() == (before + 1, "77")
-
-    tell(story, tmp_path)
+    before, _ = await shown()
+    broker.controller.reload(broker.limits)
+    assert (await shown())[0] == before
+    broker.controller.reload(replace(broker.limits, max_topics=77))
+    assert await shown() == (before + 1, "77")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.brokers.metrics_endpoint import scrape
 from support.brokers.state_tables import offsets_in
 from support.disks.faulty_disk import FillingDisk, ManualClock
@@ -168,9 +168,7 @@ def test_full_disk_that_deletes_unread_messages_shows_in_log_metrics_and_health(
     tell(story, tmp_path, disk, metricsPort=0, mappedFileSizeConsumeQueue=400, **sizes)
 
 
-def test_disk_ratio_from_which_messages_are_refused_stands_in_where_none_are_deleted(tmp_path):
-    async def story(broker):
-        metrics = await scrape(broker.controller.metrics_port)
-        assert metrics("rocketpoll_disk_deleted_from_ratio") == 0.9
-
-    tell(story, tmp_path, metricsPort=0, cleanFileForciblyEnable=False)
+@on_broker(metricsPort=0, cleanFileForciblyEnable=False)
+async def test_disk_ratio_from_which_messages_are_refused_stands_in_where_none_are_deleted(broker):
+    metrics = await scrape(broker.controller.metrics_port)
+    assert metrics("rocketpoll_disk_deleted_from_ratio") == 0.9

@@ -8,7 +8,7 @@ import json
 import threading
 
 import pytest
-from support.brokers.in_process import run, small_broker, started, tell
+from support.brokers.in_process import on_broker, run, small_broker, started, tell
 from support.clients.remoting_clients import pull_request, pulled
 from support.disks.faulty_disk import FaultyDisk, usage_of_large_disk
 from support.stores.small_store import checkpointer_of, crash, message, open_store
@@ -69,50 +69,43 @@ def test_consumer_offsets_are_saved_after_their_messages_are_flushed(tmp_path):
     tell(story, tmp_path, flushConsumerOffsetInterval=300_000, **later)
 
 
-def test_checkpoints_and_cleaning_run_at_their_intervals(tmp_path):
-    async def story(broker):
-        done = []
-        housekeeping = broker.controller.housekeeping
-        store = housekeeping._store = _Told(broker.store, done)
-        assert store is not broker.store
-        broker.move(7)
-        await broker.until(lambda: done.count("clean"))
-        assert done.count("save_checkpoint") == 0
-        broker.move(7)
-        await broker.until(lambda: done.count("save_checkpoint"))
-
-    tell(story, tmp_path, checkpointIntervalMills=12_000, cleanResourceInterval=6_000)
+@on_broker(checkpointIntervalMills=12_000, cleanResourceInterval=6_000)
+async def test_checkpoints_and_cleaning_run_at_their_intervals(broker):
+    done = []
+    housekeeping = broker.controller.housekeeping
+    store = housekeeping._store = _Told(broker.store, done)
+    assert store is not broker.store
+    broker.move(7)
+    await broker.until(lambda: done.count("clean"))
+    assert done.count("save_checkpoint") == 0
+    broker.move(7)
+    await broker.until(lambda: done.count("save_checkpoint"))
 
 
-def test_slow_hold_sweep_is_logged(tmp_path, caplog):
+@on_broker
+async def test_slow_hold_sweep_is_logged(broker, caplog):
     """Only the sweep moves the clock: three queues take 60 ms, then 120."""
+    broker.make_topic("T")
+    client = await broker.connect()
+    client.send(b"".join(pull_request(0, queue_id=n, suspend_ms=60_000).encode() for n in range(3)))
+    await broker.held(3)
+    asyncio.get_running_loop().stand_still()
+    sweep, sweeps = broker.holds.check_hold_request, []
 
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        client.send(
-            b"".join(pull_request(0, queue_id=n, suspend_ms=60_000).encode() for n in range(3))
-        )
-        await broker.held(3)
-        asyncio.get_running_loop().stand_still()
-        sweep, sweeps = broker.holds.check_hold_request, []
+    def slow_sweep(now_ms):
+        for step in sweep(now_ms):
+            broker.move(0.02 if not sweeps else 0.04)
+            yield step
+        sweeps.append(now_ms)
 
-        def slow_sweep(now_ms):
-            for step in sweep(now_ms):
-                broker.move(0.02 if not sweeps else 0.04)
-                yield step
-            sweeps.append(now_ms)
-
-        broker.holds.check_hold_request = slow_sweep
-        for number in (1, 2):
-            assert "checking the held pulls" not in caplog.text
-            broker.move(5)
-            while len(sweeps) < number:  # noqa: ASYNC110  # nobody would set an event
-                await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert "checking the held pulls of 3 queues took 1" in caplog.text
-
-    tell(story, tmp_path)
+    broker.holds.check_hold_request = slow_sweep
+    for number in (1, 2):
+        assert "checking the held pulls" not in caplog.text
+        broker.move(5)
+        while len(sweeps) < number:  # noqa: ASYNC110  # nobody would set an event
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert "checking the held pulls of 3 queues took 1" in caplog.text
 
 
 class _Told:
@@ -177,23 +170,21 @@ def test_client_without_heartbeats_is_closed(tmp_path, caplog):
 
 
 @pytest.mark.usefixtures("on_each_loop")
-def test_heartbeats_that_arrive_while_the_process_is_stopped_are_read_before_members_expire(
-    tmp_path,
+@on_broker
+async def test_heartbeats_that_arrive_while_the_process_is_stopped_are_read_before_members_expire(
+    broker,
 ):
-    async def story(broker):
-        client = await broker.connect()
-        await client.heartbeat("G", "T")
-        broker.move(100)
-        await client.ask(0, opaque=3)
-        frame = client.heartbeat_frame("G", "T")
-        asyncio.get_running_loop().call_soon(client.send_at_once, frame)
-        broker.move(25)  # the last heartbeat that was read is 125 s old, and 120 are allowed
-        assert (await client.receive()).code == 0
-        broker.move(10)
-        await client.ask(0, opaque=3)
-        assert broker.controller.processors.consumers.group("G") is not None
-
-    tell(story, tmp_path)
+    client = await broker.connect()
+    await client.heartbeat("G", "T")
+    broker.move(100)
+    await client.ask(0, opaque=3)
+    frame = client.heartbeat_frame("G", "T")
+    asyncio.get_running_loop().call_soon(client.send_at_once, frame)
+    broker.move(25)  # the last heartbeat that was read is 125 s old, and 120 are allowed
+    assert (await client.receive()).code == 0
+    broker.move(10)
+    await client.ask(0, opaque=3)
+    assert broker.controller.processors.consumers.group("G") is not None
 
 
 def test_failing_housekeeping_job_is_logged_and_repeated(tmp_path, caplog):
@@ -215,19 +206,19 @@ def test_failing_housekeeping_job_is_logged_and_repeated(tmp_path, caplog):
     assert caplog.text.count("this time") >= 2
 
 
-def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monkeypatch, caplog):
-    async def story(broker):
-        offsets, housekeeping = broker.controller.tables.offsets, broker.controller.housekeeping
-        with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(offsets._table.table, "path", tmp_path / "gone" / "x")
-            offsets.commit("G", "T", 0, 5)
-            broker.move(300)
-            await broker.until(lambda: "offsets of groups are not saved" in caplog.text)
-        await broker.until(lambda: not housekeeping._pending_jobs)
+@on_broker(flushConsumerOffsetInterval=300_000)
+async def test_offsets_that_could_not_be_saved_are_saved_the_next_time(
+    broker, tmp_path, monkeypatch, caplog
+):
+    offsets, housekeeping = broker.controller.tables.offsets, broker.controller.housekeeping
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(offsets._table.table, "path", tmp_path / "gone" / "x")
+        offsets.commit("G", "T", 0, 5)
         broker.move(300)
-        await broker.until(lambda: saved(tmp_path, "consumerOffset.json", "offsetTable"))
-
-    tell(story, tmp_path, flushConsumerOffsetInterval=300_000)
+        await broker.until(lambda: "offsets of groups are not saved" in caplog.text)
+    await broker.until(lambda: not housekeeping._pending_jobs)
+    broker.move(300)
+    await broker.until(lambda: saved(tmp_path, "consumerOffset.json", "offsetTable"))
 
 
 def test_failed_configuration_save_is_logged_once_and_on_recovery(tmp_path, caplog):
@@ -250,42 +241,38 @@ def test_failed_configuration_save_is_logged_once_and_on_recovery(tmp_path, capl
     assert "Is a directory" in caplog.text
 
 
-def test_long_housekeeping_job_is_not_started_twice(tmp_path):
-    async def story(broker):
-        begun, go_on = [], threading.Event()
+@on_broker
+async def test_long_housekeeping_job_is_not_started_twice(broker):
+    begun, go_on = [], threading.Event()
 
-        def take_long():
-            begun.append(1)
-            go_on.wait(10)
+    def take_long():
+        begun.append(1)
+        go_on.wait(10)
 
-        housekeeping = broker.controller.housekeeping
-        housekeeping._start_in_thread("it takes long", take_long)
-        await broker.until(lambda: begun)
-        housekeeping._start_in_thread("it takes long", take_long)
-        go_on.set()
-        await broker.until(lambda: take_long not in housekeeping._running_jobs)
-        assert len(begun) == 1
-
-    tell(story, tmp_path)
+    housekeeping = broker.controller.housekeeping
+    housekeeping._start_in_thread("it takes long", take_long)
+    await broker.until(lambda: begun)
+    housekeeping._start_in_thread("it takes long", take_long)
+    go_on.set()
+    await broker.until(lambda: take_long not in housekeeping._running_jobs)
+    assert len(begun) == 1
 
 
-def test_housekeeping_job_runs_in_a_thread_and_reports_in_the_loop(tmp_path):
-    async def story(broker):
-        told = []
+@on_broker
+async def test_housekeeping_job_runs_in_a_thread_and_reports_in_the_loop(broker):
+    told = []
 
-        def fail():
-            told.append(threading.get_ident())
-            raise OSError("no room")
+    def fail():
+        told.append(threading.get_ident())
+        raise OSError("no room")
 
-        broker.controller.housekeeping.run_in_thread(
-            fail, lambda error: told.extend([threading.get_ident(), str(error)])
-        )
-        await broker.until(lambda: len(told) == 3)
-        assert told[0] != threading.get_ident()
-        assert told[1:] == [threading.get_ident(), "no room"]
-        await broker.until(lambda: not broker.controller.housekeeping.is_busy)
-
-    tell(story, tmp_path)
+    broker.controller.housekeeping.run_in_thread(
+        fail, lambda error: told.extend([threading.get_ident(), str(error)])
+    )
+    await broker.until(lambda: len(told) == 3)
+    assert told[0] != threading.get_ident()
+    assert told[1:] == [threading.get_ident(), "no room"]
+    await broker.until(lambda: not broker.controller.housekeeping.is_busy)
 
 
 def test_housekeeping_stop_waits_for_running_jobs(tmp_path):
@@ -338,20 +325,17 @@ def test_hanging_checkpoint_does_not_block_offsets_cleaning_or_deletion(tmp_path
         disk.let_go()
 
 
-def test_checkpoint_comes_early_when_many_files_are_unflushed(tmp_path):
+@on_broker(maxOpenFiles=18)
+async def test_checkpoint_comes_early_when_many_files_are_unflushed(broker):
     """Otherwise a write to another queue would wait for a flush, and block everybody."""
-
-    async def story(broker):
-        client = await broker.connect()
-        assert not broker.store.is_flush_due
-        for number in range(10):
-            await client.put("a", topic=f"T{number}")
-        assert broker.store.is_flush_due
-        broker.move(1)
-        await broker.until(lambda: not broker.store.is_flush_due)
-        await broker.until(lambda: checkpointer_of(broker.store).saved_offset)
-
-    tell(story, tmp_path, maxOpenFiles=18)
+    client = await broker.connect()
+    assert not broker.store.is_flush_due
+    for number in range(10):
+        await client.put("a", topic=f"T{number}")
+    assert broker.store.is_flush_due
+    broker.move(1)
+    await broker.until(lambda: not broker.store.is_flush_due)
+    await broker.until(lambda: checkpointer_of(broker.store).saved_offset)
 
 
 def test_broker_stop_does_not_wait_for_a_hanging_checkpoint(tmp_path, monkeypatch):

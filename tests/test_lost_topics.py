@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -84,33 +84,29 @@ def test_delayed_message_recreates_topic_missing_in_an_older_table(tmp_path, old
     assert sorted(lines_of(caplog)) == [made_again(topic) for topic in ("%RETRY%G", "New")]
 
 
-def test_topic_being_deleted_is_not_recreated_before_it_is_gone(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        topics = broker.controller.tables.topics
-        topics.save()
-        lost_topics = TableReconciliation(broker.controller.store, broker.controller.tables, 2)
-        topics.begin_deletion("T")
-        topics.delete("T")
-        assert lost_topics.recreate_topic("T", 1) is None
-        assert topics.get("T") is None
-        topics.save()
-        assert lost_topics.recreate_topic("T", 1) == 2
-
-    tell(story, tmp_path)
+@on_broker
+async def test_topic_being_deleted_is_not_recreated_before_it_is_gone(broker):
+    broker.make_topic("T")
+    topics = broker.controller.tables.topics
+    topics.save()
+    lost_topics = TableReconciliation(broker.controller.store, broker.controller.tables, 2)
+    topics.begin_deletion("T")
+    topics.delete("T")
+    assert lost_topics.recreate_topic("T", 1) is None
+    assert topics.get("T") is None
+    topics.save()
+    assert lost_topics.recreate_topic("T", 1) == 2
 
 
 @pytest.mark.parametrize(("read", "write"), [(1, 4), (4, 1)])
-def test_older_topic_table_does_not_narrow_a_topic_below_its_messages(tmp_path, read, write):
-    async def story(broker):
-        topics = broker.controller.tables.topics
-        topics.put(TopicConfig(topic_name="T", read_queue_nums=read, write_queue_nums=write))
-        store = SimpleNamespace(queue_nums=lambda: {"T": 3})
-        TableReconciliation(store, broker.controller.tables, 2).restore_missing_topics()
-        found = topics.get("T")
-        assert min(found.read_queue_nums, found.write_queue_nums) == 3
-
-    tell(story, tmp_path)
+@on_broker
+async def test_older_topic_table_does_not_narrow_a_topic_below_its_messages(broker, read, write):
+    topics = broker.controller.tables.topics
+    topics.put(TopicConfig(topic_name="T", read_queue_nums=read, write_queue_nums=write))
+    store = SimpleNamespace(queue_nums=lambda: {"T": 3})
+    TableReconciliation(store, broker.controller.tables, 2).restore_missing_topics()
+    found = topics.get("T")
+    assert min(found.read_queue_nums, found.write_queue_nums) == 3
 
 
 def test_topic_missing_in_its_table_returns_with_its_messages(tmp_path, caplog):

@@ -21,6 +21,7 @@ from support.brokers.every_request import (
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import send_request
 from support.servers.tls import BROKER_TLS, client_context
+from support.suite.coroutine_tests import run_by
 from support.suite.selection import spread
 
 from rmq_spark.wire.bodies import clients, encode_body
@@ -147,6 +148,9 @@ def play(story, root, *, is_tls=False):
     tell(whole, root, **WITH_USERS, **(TLS if is_tls else {}))
 
 
+in_world = run_by(play)
+
+
 def in_each_codec(request):
     fits = request.code < 1 << 15  # the codes of pops need JSON
     return [request.with_serialize_type(codec) for codec in (CODECS if fits else CODECS[:1])]
@@ -260,54 +264,50 @@ def test_request_is_served_to_a_user_who_has_just_its_rights(tmp_path, code):
     play(story, tmp_path)
 
 
-def test_every_refusal_is_the_same_whether_topic_and_group_exist(tmp_path):
-    async def story(world):
-        strangers = Names("elsewhere", "nobodies", 1 << 30, world.msg_id_of(1 << 30))
-        client = await world.connect("mallory")
-        for code in REQUESTS.keys() - {RequestCode.EXTENSIONS}:
-            answers = []
-            for names in (world.names, strangers):
-                answer = await client.call(signed(world.request(code, names), "mallory"))
-                answers.append(
-                    (
-                        answer.code,
-                        names.hidden_in(answer.remark or ""),
-                        dict(answer.ext_fields),
-                        bytes(answer.body),
-                    )
+@in_world
+async def test_every_refusal_is_the_same_whether_topic_and_group_exist(world):
+    strangers = Names("elsewhere", "nobodies", 1 << 30, world.msg_id_of(1 << 30))
+    client = await world.connect("mallory")
+    for code in REQUESTS.keys() - {RequestCode.EXTENSIONS}:
+        answers = []
+        for names in (world.names, strangers):
+            answer = await client.call(signed(world.request(code, names), "mallory"))
+            answers.append(
+                (
+                    answer.code,
+                    names.hidden_in(answer.remark or ""),
+                    dict(answer.ext_fields),
+                    bytes(answer.body),
                 )
-            assert answers[0] == answers[1], code
-
-    play(story, tmp_path)
+            )
+        assert answers[0] == answers[1], code
 
 
 @pytest.mark.parametrize("code", [*sorted(TO_CLIENTS), 9_999, 200_056])
-def test_request_that_the_broker_does_not_serve_is_refused_as_unauthenticated_first(tmp_path, code):
-    async def story(world):
-        request = RemotingCommand(code, ext_fields={"topic": TOPIC, "group": GROUP})
-        before = world.state()
-        client = await world.connect()
-        assert (await client.call(request)).code == DENIED
-        assert (await client.call(signed(request, "nobody"))).code == DENIED
-        for user in ("mallory", "root"):
-            client = await world.connect(user)
-            assert (await client.call(signed(request, user))).code == NOT_SUPPORTED
-        assert world.state() == before
+@in_world
+async def test_request_that_the_broker_does_not_serve_is_refused_as_unauthenticated_first(
+    world, code
+):
+    request = RemotingCommand(code, ext_fields={"topic": TOPIC, "group": GROUP})
+    before = world.state()
+    client = await world.connect()
+    assert (await client.call(request)).code == DENIED
+    assert (await client.call(signed(request, "nobody"))).code == DENIED
+    for user in ("mallory", "root"):
+        client = await world.connect(user)
+        assert (await client.call(signed(request, user))).code == NOT_SUPPORTED
+    assert world.state() == before
 
-    play(story, tmp_path)
 
-
-def test_refused_one_way_requests_are_counted_and_change_nothing(tmp_path):
-    async def story(world):
-        before = world.state()
-        refused = world.broker.controller.processors.dispatch.refused
-        client = await world.connect("mallory")
-        one_way = signed(send_request("x", TOPIC), "mallory")._replace(flag=2)
-        for request in (one_way, forged(one_way)):
-            client.send(request)
-        assert (await client.call(signed(BYSTANDER, "mallory"))).code == 0
-        assert refused[RequestCode.SEND_MESSAGE_V2, DENIED] == 2
-        assert (world.access.failures, world.access.denials) == (1, 1)
-        assert world.state() == before
-
-    play(story, tmp_path)
+@in_world
+async def test_refused_one_way_requests_are_counted_and_change_nothing(world):
+    before = world.state()
+    refused = world.broker.controller.processors.dispatch.refused
+    client = await world.connect("mallory")
+    one_way = signed(send_request("x", TOPIC), "mallory")._replace(flag=2)
+    for request in (one_way, forged(one_way)):
+        client.send(request)
+    assert (await client.call(signed(BYSTANDER, "mallory"))).code == 0
+    assert refused[RequestCode.SEND_MESSAGE_V2, DENIED] == 2
+    assert (world.access.failures, world.access.denials) == (1, 1)
+    assert world.state() == before

@@ -10,6 +10,7 @@ from http import HTTPStatus
 import pytest
 from support.brokers.in_process import run
 from support.brokers.metrics_endpoint import exchange, got
+from support.suite.coroutine_tests import run_by
 
 from rocketpoll.broker.metrics.metrics_service import (
     CLIENTS_MAX,
@@ -59,32 +60,31 @@ def tell(story):
     run(whole())
 
 
+on_http_server = run_by(tell, given=3)
+
+
 async def _until(condition):
     while not condition():  # noqa: ASYNC110  # nobody would set an event
         await asyncio.sleep(0.001)
 
 
-def test_http_path_is_answered_at_once_or_later():
-    async def story(_, port, kept):
-        assert await got(port, "/now?at=once") == (200, "here\n")
-        asking = asyncio.ensure_future(got(port, "/later"))
-        await _until(lambda: kept)
-        kept[0](HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, b"no\n"))
-        assert await asking == (503, "no\n")
-
-    tell(story)
+@on_http_server
+async def test_http_path_is_answered_at_once_or_later(answerer, port, kept):
+    assert await got(port, "/now?at=once") == (200, "here\n")
+    asking = asyncio.ensure_future(got(port, "/later"))
+    await _until(lambda: kept)
+    kept[0](HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, b"no\n"))
+    assert await asking == (503, "no\n")
 
 
-def test_unknown_http_path_and_method_are_answered():
-    async def story(_, port, __):
-        assert await got(port, "/") == (404, "a test answers /now /later /large\n")
-        post = await exchange(port, b"POST /now HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
-        assert post.startswith(b"HTTP/1.0 405 ")
-        head = await exchange(port, b"HEAD /now HTTP/1.0\r\n\r\n")
-        assert b"Content-Length: 5\r\n" in head
-        assert head.endswith(b"\r\n\r\n")
-
-    tell(story)
+@on_http_server
+async def test_unknown_http_path_and_method_are_answered(answerer, port, kept):
+    assert await got(port, "/") == (404, "a test answers /now /later /large\n")
+    post = await exchange(port, b"POST /now HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
+    assert post.startswith(b"HTTP/1.0 405 ")
+    head = await exchange(port, b"HEAD /now HTTP/1.0\r\n\r\n")
+    assert b"Content-Length: 5\r\n" in head
+    assert head.endswith(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -97,110 +97,96 @@ def test_unknown_http_path_and_method_are_answered():
         (b"GET /now HTTP/1.1\r\n" + b"X: y\r\n" * HEAD_BYTES_MAX, b"431"),
     ],
 )
-def test_malformed_http_request_is_refused(request_bytes, status):
-    async def story(_, port, __):
-        answer = await exchange(port, request_bytes)
-        assert answer == b"" or answer.split()[1] == status  # or it has gone on sending
-
-    tell(story)
+@on_http_server
+async def test_malformed_http_request_is_refused(answerer, port, kept, request_bytes, status):
+    answer = await exchange(port, request_bytes)
+    assert answer == b"" or answer.split()[1] == status  # or it has gone on sending
 
 
-def test_silent_http_clients_time_out():
-    async def story(answerer, port, _):
-        silent, saying = await asyncio.open_connection("127.0.0.1", port)
-        _, asking = await asyncio.open_connection("127.0.0.1", port, limit=1)
-        asking.write(b"GET /large HTTP/1.1\r\n\r\n")
-        await _until(lambda: answerer.clients == 2)
-        asyncio.get_running_loop().move(EXCHANGE_SECONDS)
-        await _until(lambda: not answerer.clients)
-        with suppress(ConnectionResetError):  # whichever way the system tells of it
-            assert await silent.read() == b""
-        for writer in (saying, asking):
-            writer.transport.abort()
-
-    tell(story)
+@on_http_server
+async def test_silent_http_clients_time_out(answerer, port, kept):
+    silent, saying = await asyncio.open_connection("127.0.0.1", port)
+    _, asking = await asyncio.open_connection("127.0.0.1", port, limit=1)
+    asking.write(b"GET /large HTTP/1.1\r\n\r\n")
+    await _until(lambda: answerer.clients == 2)
+    asyncio.get_running_loop().move(EXCHANGE_SECONDS)
+    await _until(lambda: not answerer.clients)
+    with suppress(ConnectionResetError):  # whichever way the system tells of it
+        assert await silent.read() == b""
+    for writer in (saying, asking):
+        writer.transport.abort()
 
 
-def test_clients_that_are_being_answered_are_limited():
-    async def story(answerer, port, kept):
-        asking = [asyncio.ensure_future(got(port, "/later")) for _ in range(CLIENTS_MAX)]
-        await _until(lambda: len(kept) == CLIENTS_MAX)
-        assert await exchange(port, b"GET /now HTTP/1.1\r\n\r\n") == b""
-        for give in kept:
-            give(HttpResponse(HTTPStatus.OK, b"at last\n"))
-        assert await asyncio.gather(*asking) == [(200, "at last\n")] * CLIENTS_MAX
-        await _until(lambda: not answerer.clients)
-        assert await got(port, "/now") == (200, "here\n")
-
-    tell(story)
+@on_http_server
+async def test_clients_that_are_being_answered_are_limited(answerer, port, kept):
+    asking = [asyncio.ensure_future(got(port, "/later")) for _ in range(CLIENTS_MAX)]
+    await _until(lambda: len(kept) == CLIENTS_MAX)
+    assert await exchange(port, b"GET /now HTTP/1.1\r\n\r\n") == b""
+    for give in kept:
+        give(HttpResponse(HTTPStatus.OK, b"at last\n"))
+    assert await asyncio.gather(*asking) == [(200, "at last\n")] * CLIENTS_MAX
+    await _until(lambda: not answerer.clients)
+    assert await got(port, "/now") == (200, "here\n")
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /now HT", b"GET /now HTTP/1.1\r\nX: "])
-def test_probe_is_answered_though_an_attacker_holds_all_connections(said):
-    async def story(answerer, port, _):
-        attackers = []
-        for number in range(3 * CLIENTS_MAX):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(said)
-            attackers.append((reader, writer))
-            if number >= CLIENTS_MAX:
-                assert await got(port, "/now") == (200, "here\n")
-            assert answerer.clients <= CLIENTS_MAX
-        for _, writer in attackers:
-            writer.transport.abort()
-
-    tell(story)
-
-
-def test_silent_client_of_the_greediest_address_gives_way():
-    async def story(answerer, port, _):
-        honest = await asyncio.open_connection("127.0.0.1", port)
-        await _until(lambda: answerer.clients)
-        others = [
-            await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
-            for _ in range(2 * CLIENTS_MAX)
-        ]
-        await _until(lambda: answerer.clients == CLIENTS_MAX)
-        honest[1].write(b"GET /now HTTP/1.1\r\n\r\n")
-        assert (await honest[0].read()).endswith(b"here\n")
-        for _, writer in (honest, *others):
-            writer.transport.abort()
-
-    tell(story)
+@on_http_server
+async def test_probe_is_answered_though_an_attacker_holds_all_connections(
+    answerer, port, kept, said
+):
+    attackers = []
+    for number in range(3 * CLIENTS_MAX):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        attackers.append((reader, writer))
+        if number >= CLIENTS_MAX:
+            assert await got(port, "/now") == (200, "here\n")
+        assert answerer.clients <= CLIENTS_MAX
+    for _, writer in attackers:
+        writer.transport.abort()
 
 
-def test_client_that_reads_slowly_gives_way_to_a_newcomer():
-    async def story(answerer, port, _):
-        slow = [
-            await asyncio.open_connection("127.0.0.1", port, limit=1) for _ in range(CLIENTS_MAX)
-        ]
-        for _, writer in slow:
-            writer.write(b"GET /large HTTP/1.1\r\n\r\n")
-        await _until(lambda: all(client.is_handled for client in answerer._clients))
-        assert answerer.clients == CLIENTS_MAX
-        asyncio.get_running_loop().move(HEAD_SECONDS)
-        assert await got(port, "/now") == (200, "here\n")
-        for _, writer in slow:
-            writer.transport.abort()
+@on_http_server
+async def test_silent_client_of_the_greediest_address_gives_way(answerer, port, kept):
+    honest = await asyncio.open_connection("127.0.0.1", port)
+    await _until(lambda: answerer.clients)
+    others = [
+        await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        for _ in range(2 * CLIENTS_MAX)
+    ]
+    await _until(lambda: answerer.clients == CLIENTS_MAX)
+    honest[1].write(b"GET /now HTTP/1.1\r\n\r\n")
+    assert (await honest[0].read()).endswith(b"here\n")
+    for _, writer in (honest, *others):
+        writer.transport.abort()
 
-    tell(story)
+
+@on_http_server
+async def test_client_that_reads_slowly_gives_way_to_a_newcomer(answerer, port, kept):
+    slow = [await asyncio.open_connection("127.0.0.1", port, limit=1) for _ in range(CLIENTS_MAX)]
+    for _, writer in slow:
+        writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+    await _until(lambda: all(client.is_handled for client in answerer._clients))
+    assert answerer.clients == CLIENTS_MAX
+    asyncio.get_running_loop().move(HEAD_SECONDS)
+    assert await got(port, "/now") == (200, "here\n")
+    for _, writer in slow:
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /now HTTP/1.1\r\nX: "])
-def test_head_has_to_arrive_within_two_seconds(said):
-    async def story(answerer, port, _):
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(said)
-        await _until(lambda: answerer.clients)
-        asyncio.get_running_loop().move(HEAD_SECONDS / 2)
-        writer.write(b"a")
-        await asyncio.sleep(0.01)
-        assert answerer.clients
-        asyncio.get_running_loop().move(HEAD_SECONDS / 2)
-        await _until(lambda: not answerer.clients)
-        writer.transport.abort()
-
-    tell(story)
+@on_http_server
+async def test_head_has_to_arrive_within_two_seconds(answerer, port, kept, said):
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(said)
+    await _until(lambda: answerer.clients)
+    asyncio.get_running_loop().move(HEAD_SECONDS / 2)
+    writer.write(b"a")
+    await asyncio.sleep(0.01)
+    assert answerer.clients
+    asyncio.get_running_loop().move(HEAD_SECONDS / 2)
+    await _until(lambda: not answerer.clients)
+    writer.transport.abort()
 
 
 @pytest.mark.parametrize(
@@ -218,22 +204,20 @@ def test_head_has_to_arrive_within_two_seconds(said):
         ("[bad", 403),
     ],
 )
-def test_page_of_another_site_cannot_read_what_loopback_serves(host, status):
-    async def story(_, port, __):
-        answer = await exchange(port, f"GET /now HTTP/1.1\r\nhOst: {host}\r\n\r\n".encode())
-        assert int(answer.split()[1]) == status
-        assert (b"here" in answer) is (status == 200)
+@on_http_server
+async def test_page_of_another_site_cannot_read_what_loopback_serves(
+    answerer, port, kept, host, status
+):
+    answer = await exchange(port, f"GET /now HTTP/1.1\r\nhOst: {host}\r\n\r\n".encode())
+    assert int(answer.split()[1]) == status
+    assert (b"here" in answer) is (status == 200)
 
-    tell(story)
 
-
-def test_http_sockets_are_listed_for_forks():
-    async def story(answerer, port, _):
-        before = set(answerer.descriptors())
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        await _until(lambda: answerer.clients)
-        assert len(set(answerer.descriptors()) - before) == 1
-        assert min(answerer.descriptors()) > 0
-        writer.close()
-
-    tell(story)
+@on_http_server
+async def test_http_sockets_are_listed_for_forks(answerer, port, kept):
+    before = set(answerer.descriptors())
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    await _until(lambda: answerer.clients)
+    assert len(set(answerer.descriptors()) - before) == 1
+    assert min(answerer.descriptors()) > 0
+    writer.close()

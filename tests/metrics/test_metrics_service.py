@@ -7,7 +7,15 @@ import errno
 import socket
 
 import pytest
-from support.brokers.in_process import make_topic, run, small_broker, started, tell
+from support.brokers.in_process import (
+    in_loop,
+    make_topic,
+    on_broker,
+    run,
+    small_broker,
+    started,
+    tell,
+)
 from support.brokers.metrics_endpoint import got, scrape
 from support.clients.remoting_clients import BrokerClients, send_request
 from support.disks.faulty_disk import Fault, FaultyDisk
@@ -18,22 +26,18 @@ from rocketpoll.broker.server.server import CannotListen
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 
-def test_working_broker_is_healthy_and_ready(tmp_path):
-    async def story(broker):
-        port = broker.controller.metrics_port
-        assert await got(port, "/healthz") == (200, "ok\n")
-        assert await got(port, "/readyz") == (200, "ready\n")
-        assert (await got(port, "/"))[0] == 404
-
-    tell(story, tmp_path, metricsPort=0)
+@on_broker(metricsPort=0)
+async def test_working_broker_is_healthy_and_ready(broker):
+    port = broker.controller.metrics_port
+    assert await got(port, "/healthz") == (200, "ok\n")
+    assert await got(port, "/readyz") == (200, "ready\n")
+    assert (await got(port, "/"))[0] == 404
 
 
-def test_disabled_metrics_port_listens_and_counts_nothing(tmp_path):
-    async def story(broker):
-        assert broker.controller.metrics_port is None
-        assert broker.controller.descriptors() == broker.controller.server.descriptors()
-
-    tell(story, tmp_path)
+@on_broker
+async def test_disabled_metrics_port_listens_and_counts_nothing(broker):
+    assert broker.controller.metrics_port is None
+    assert broker.controller.descriptors() == broker.controller.server.descriptors()
 
 
 def test_stopping_broker_is_not_healthy_until_its_end(tmp_path):
@@ -111,57 +115,48 @@ def test_metrics_are_served_when_the_store_directory_is_gone(tmp_path):
     tell(story, tmp_path / "own", metricsPort=0)
 
 
-def test_slave_broker_is_ready_without_taking_messages(tmp_path):
-    async def story(broker):
-        assert await got(broker.controller.metrics_port, "/readyz") == (200, "ready\n")
-
-    tell(story, tmp_path, metricsPort=0, brokerRole="SLAVE")
+@on_broker(metricsPort=0, brokerRole="SLAVE")
+async def test_slave_broker_is_ready_without_taking_messages(broker):
+    assert await got(broker.controller.metrics_port, "/readyz") == (200, "ready\n")
 
 
-def test_metrics_port_in_use_stops_the_start_and_releases_the_directory(tmp_path):
-    async def whole():
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            taken = other.getsockname()[1]
-            broken = BrokerController(small_broker(tmp_path, metricsPort=taken))
-            with pytest.raises(CannotListen, match=r"for metrics: .* another metricsPort"):
-                await broken.start()
-        async with started(small_broker(tmp_path, metricsPort=taken)) as broker:
-            assert broker.controller.metrics_port == taken
-
-    run(whole())
+@in_loop
+async def test_metrics_port_in_use_stops_the_start_and_releases_the_directory(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        broken = BrokerController(small_broker(tmp_path, metricsPort=taken))
+        with pytest.raises(CannotListen, match=r"for metrics: .* another metricsPort"):
+            await broken.start()
+    async with started(small_broker(tmp_path, metricsPort=taken)) as broker:
+        assert broker.controller.metrics_port == taken
 
 
-def test_failed_broker_start_releases_the_metrics_port(tmp_path):
-    async def whole():
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            broken = BrokerController(
-                small_broker(tmp_path, metricsPort=0, listenPort=other.getsockname()[1])
-            )
-            with pytest.raises(CannotListen):
-                await broken.start()
-        with pytest.raises(ConnectionRefusedError):
-            await got(broken.metrics_port, "/healthz")
-
-    run(whole())
+@in_loop
+async def test_failed_broker_start_releases_the_metrics_port(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        broken = BrokerController(
+            small_broker(tmp_path, metricsPort=0, listenPort=other.getsockname()[1])
+        )
+        with pytest.raises(CannotListen):
+            await broken.start()
+    with pytest.raises(ConnectionRefusedError):
+        await got(broken.metrics_port, "/healthz")
 
 
-def test_broker_with_many_queues_serves_others_during_a_scrape(tmp_path):
+@on_broker(metricsPort=0)
+async def test_broker_with_many_queues_serves_others_during_a_scrape(broker):
     """Each turn of the loop is short, however many steps a scrape has."""
-
-    async def story(broker):
-        tables = broker.controller.tables
-        tables.groups.find_or_create("G")
-        for number in range(8):
-            make_topic(broker.controller, f"T{number}", queues=4_096)
-            tables.offsets.commit("G", f"T{number}", 0, 0)
-        client = await broker.connect()
-        scraping = asyncio.ensure_future(scrape(broker.controller.metrics_port))
-        turns = 0
-        while not scraping.done():
-            await client.ask(0)
-            turns += 1
-        assert turns > 2  # a scrape in one piece would let one in, at most
-        assert broker.controller.scheduler._remaining_seconds <= TURN_SECONDS
-        assert (await scraping)("rocketmq_consumer_lag_messages", topic="T7") == 0
-
-    tell(story, tmp_path, metricsPort=0)
+    tables = broker.controller.tables
+    tables.groups.find_or_create("G")
+    for number in range(8):
+        make_topic(broker.controller, f"T{number}", queues=4_096)
+        tables.offsets.commit("G", f"T{number}", 0, 0)
+    client = await broker.connect()
+    scraping = asyncio.ensure_future(scrape(broker.controller.metrics_port))
+    turns = 0
+    while not scraping.done():
+        await client.ask(0)
+        turns += 1
+    assert turns > 2  # a scrape in one piece would let one in, at most
+    assert broker.controller.scheduler._remaining_seconds <= TURN_SECONDS
+    assert (await scraping)("rocketmq_consumer_lag_messages", topic="T7") == 0

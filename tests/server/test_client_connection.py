@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.brokers.in_process import run
+from support.brokers.in_process import in_loop
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import CommandFlag, ResponseCode
@@ -183,15 +183,7 @@ def requests(count, **more):
     return [RemotingCommand(10, opaque=number, **more) for number in range(count)]
 
 
-def story(tell):
-    def test():
-        run(tell())
-
-    test.__name__ = tell.__name__
-    return test
-
-
-@story
+@in_loop
 async def test_answers_ready_at_the_end_of_a_turn_leave_in_one_write():
     asyncio.get_running_loop().time = lambda: 0.0  # a turn ends when its time is over as well
     end = End()
@@ -210,7 +202,7 @@ async def test_answers_ready_at_the_end_of_a_turn_leave_in_one_write():
     assert end.transport.ended == "closed"
 
 
-@story
+@in_loop
 async def test_responses_of_a_turn_leave_in_one_write():
     asyncio.get_running_loop().stand_still()
     end = End()
@@ -220,7 +212,7 @@ async def test_responses_of_a_turn_leave_in_one_write():
     assert end.table.told == ["opened", "understood"]
 
 
-@story
+@in_loop
 async def test_answers_sent_later_in_the_same_turn_leave_in_one_write():
     end = End(answer=lambda _: None)
     end.receive(*requests(3))
@@ -232,7 +224,7 @@ async def test_answers_sent_later_in_the_same_turn_leave_in_one_write():
     assert len(list(end.transport.answers())) == 3
 
 
-@story
+@in_loop
 async def test_body_in_pieces_is_written_at_once_after_earlier_answers():
     end = End(answer=lambda _: None)
     end.connection.send(RemotingCommand(40, opaque=1))
@@ -245,7 +237,7 @@ async def test_body_in_pieces_is_written_at_once_after_earlier_answers():
     ]
 
 
-@story
+@in_loop
 async def test_congested_client_stops_requests_that_are_already_received():
     end = End()
 
@@ -267,7 +259,7 @@ async def test_congested_client_stops_requests_that_are_already_received():
     assert end.table.told[-2:] == ["read all", ("holds", 0)]
 
 
-@story
+@in_loop
 async def test_partial_request_bytes_are_reported_until_request_is_complete():
     end = End()
     frame = RemotingCommand(10, opaque=1, body=bytes(100)).encode()
@@ -299,7 +291,7 @@ class LateEnd(End):
         return super()._dispatch(request)
 
 
-@story
+@in_loop
 async def test_requests_beyond_a_turn_are_answered_later_in_order():
     end = LateEnd()
     other = LateEnd(turn=end.turn)
@@ -316,7 +308,7 @@ async def test_requests_beyond_a_turn_are_answered_later_in_order():
     assert end.table.told[-1] == ("holds", 0)
 
 
-@story
+@in_loop
 async def test_late_answers_leave_at_the_end_of_each_turn():
     end = LateEnd()
     end.answer = end.left.append
@@ -326,7 +318,7 @@ async def test_late_answers_leave_at_the_end_of_each_turn():
     assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2]
 
 
-@story
+@in_loop
 async def test_queued_requests_are_dropped_when_their_client_disconnects():
     end = LateEnd()
     end.receive(*requests(5))
@@ -346,7 +338,7 @@ def in_steps(request, steps, diary):
     return request.respond(0)
 
 
-@story
+@in_loop
 async def test_stepwise_request_yields_to_others_and_keeps_its_order():
     diary = []
     end = End()
@@ -364,7 +356,7 @@ async def test_stepwise_request_yields_to_others_and_keeps_its_order():
     assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2]
 
 
-@story
+@in_loop
 async def test_stepwise_request_is_cancelled_when_its_client_disconnects():
     ended = []
 
@@ -386,7 +378,7 @@ async def test_stepwise_request_is_cancelled_when_its_client_disconnects():
     assert end.requests == [0]
 
 
-@story
+@in_loop
 async def test_concurrency_limit_queues_requests_and_disconnect_frees_a_permit():
     asyncio.get_running_loop().stand_still()
     ends = [End(answer=lambda request: in_steps(request, 30, [])) for _ in range(4)]
@@ -409,7 +401,7 @@ async def test_concurrency_limit_queues_requests_and_disconnect_frees_a_permit()
     assert places.acquire(10, 0, b"").granted.done()
 
 
-@story
+@in_loop
 async def test_stepwise_request_counts_its_header_and_keeps_no_bytes():
     asyncio.get_running_loop().stand_still()
     seen = []
@@ -432,7 +424,7 @@ async def test_stepwise_request_counts_its_header_and_keeps_no_bytes():
     first.release()
 
 
-@story
+@in_loop
 async def test_unencodable_request_to_a_client_is_not_awaited():
     end = End()
     heard = []
@@ -443,7 +435,7 @@ async def test_unencodable_request_to_a_client_is_not_awaited():
     assert heard == []
 
 
-@story
+@in_loop
 async def test_stepwise_request_is_refused_when_the_broker_stops():
     asyncio.get_running_loop().stand_still()
     end = End(answer=lambda request: in_steps(request, 30, []))
@@ -452,7 +444,7 @@ async def test_stepwise_request_is_refused_when_the_broker_stops():
     assert [(each.opaque, each.code) for each in end.transport.answers()] == [(0, 14)]
 
 
-@story
+@in_loop
 async def test_begun_stepwise_request_finishes_for_a_client_that_does_not_read():
     """The next request gets no permit until the client reads again."""
     diary = []
@@ -473,7 +465,7 @@ async def test_begun_stepwise_request_finishes_for_a_client_that_does_not_read()
     assert [answer.opaque for answer in end.transport.answers()] == [0, 1]
 
 
-@story
+@in_loop
 async def test_permit_granted_to_a_congested_client_is_used_and_released():
     asyncio.get_running_loop().stand_still()
     first, still, other = ends = [
@@ -490,7 +482,7 @@ async def test_permit_granted_to_a_congested_client_is_used_and_released():
         assert [answer.opaque for answer in end.transport.answers()] == [0]
 
 
-@story
+@in_loop
 async def test_closed_lingering_client_returns_its_place():
     asyncio.get_running_loop().stand_still()
     first, second, third = ends = [
@@ -525,30 +517,28 @@ ACTS = {
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(ACTS))), max_size=30))
-def test_client_that_reads_is_answered_whatever_other_clients_do(acts):
-    async def tell():
-        asyncio.get_running_loop().stand_still()
-        places = ConcurrencyLimit(1)
-        *others, honest = [End(answer=lambda request: in_steps(request, 3, [])) for _ in range(4)]
-        for end in (*others, honest):
-            end.table.concurrency_limit = places
-        gone = set()
-        for which, act in acts:
-            if which in gone:
-                continue
-            ACTS[act](others[which])
-            if act == "goes":
-                gone.add(which)
-            await asyncio.sleep(0)
-        honest.receive(*requests(1), *requests(1, body=bytes(100_000)))
-        for _ in range(12 * (len(acts) + 2)):
-            await asyncio.sleep(0)
-        assert len(list(honest.transport.answers())) == 2
-
-    run(tell())
+@in_loop
+async def test_client_that_reads_is_answered_whatever_other_clients_do(acts):
+    asyncio.get_running_loop().stand_still()
+    places = ConcurrencyLimit(1)
+    *others, honest = [End(answer=lambda request: in_steps(request, 3, [])) for _ in range(4)]
+    for end in (*others, honest):
+        end.table.concurrency_limit = places
+    gone = set()
+    for which, act in acts:
+        if which in gone:
+            continue
+        ACTS[act](others[which])
+        if act == "goes":
+            gone.add(which)
+        await asyncio.sleep(0)
+    honest.receive(*requests(1), *requests(1, body=bytes(100_000)))
+    for _ in range(12 * (len(acts) + 2)):
+        await asyncio.sleep(0)
+    assert len(list(honest.transport.answers())) == 2
 
 
-@story
+@in_loop
 async def test_requests_are_taken_in_their_order_though_one_makes_room_for_its_own_client():
     """The connection was held back with whole requests, the next of which makes the room to
     continue."""
@@ -573,7 +563,7 @@ async def test_requests_are_taken_in_their_order_though_one_makes_room_for_its_o
     assert [answer.opaque for answer in end.transport.answers()] == [0, 1, 2, 3, 4]
 
 
-@story
+@in_loop
 async def test_client_without_address_is_aborted_and_not_counted():
     for names in ({"peer": None}, {"own": None}):
         end = End(**names)
@@ -582,7 +572,7 @@ async def test_client_without_address_is_aborted_and_not_counted():
         assert end.table.told == []
 
 
-@story
+@in_loop
 async def test_client_is_closed_when_its_turn_fails_even_while_queued():
     end = End()
     asyncio.get_running_loop().stand_still()
@@ -609,7 +599,7 @@ def steps_behind(awaited, request, ended):
         ended.append(request.opaque)
 
 
-@story
+@in_loop
 async def test_request_waiting_for_a_future_takes_no_turn():
     awaited, ended = Future(), []
     end = End()
@@ -633,7 +623,7 @@ async def test_request_waiting_for_a_future_takes_no_turn():
     assert end.transport.reads
 
 
-@story
+@in_loop
 async def test_bytes_waiting_for_concurrency_are_counted_apart_from_client_backlog():
     awaited, half = Future(), requests(1)[0].encode()[:-1]
     end = End()
@@ -659,7 +649,7 @@ async def test_bytes_waiting_for_concurrency_are_counted_apart_from_client_backl
     assert (end.table.told[-1], end.table.waiting_bytes) == (("holds", len(half) + 1), 0)
 
 
-@story
+@in_loop
 async def test_waiting_request_is_cancelled_when_its_client_disconnects():
     awaited, ended = Future(), []
     asyncio.get_running_loop().stand_still()
@@ -673,7 +663,7 @@ async def test_waiting_request_is_cancelled_when_its_client_disconnects():
     assert end.requests == [0]
 
 
-@story
+@in_loop
 async def test_response_over_the_limit_is_refused_and_small_one_is_sent():
     end = End(answer=lambda request: request.respond(0, body=bytes(request.opaque)))
     end.table.response_bytes_max = 70_000
@@ -687,7 +677,7 @@ async def test_response_over_the_limit_is_refused_and_small_one_is_sent():
     assert "no room for 70001" in answers[1].remark
 
 
-@story
+@in_loop
 async def test_throttled_client_is_not_read_until_unthrottled():
     end = End()
     end.connection.throttle()
@@ -697,7 +687,7 @@ async def test_throttled_client_is_not_read_until_unthrottled():
     assert end.transport.reads
 
 
-@story
+@in_loop
 async def test_disconnected_client_is_not_written_to():
     end = End()
     end.connection.connection_lost(ConnectionResetError())
@@ -706,7 +696,7 @@ async def test_disconnected_client_is_not_written_to():
     assert end.transport.writes == []
 
 
-@story
+@in_loop
 async def test_refused_client_is_closed_without_an_answer():
     end = End(is_full=True)
     assert end.transport.ended == "aborted"
@@ -716,7 +706,7 @@ async def test_refused_client_is_closed_without_an_answer():
     assert end.requests == []
 
 
-@story
+@in_loop
 async def test_congested_client_is_aborted_at_close():
     end = End()
     end.congest()
@@ -725,7 +715,7 @@ async def test_congested_client_is_aborted_at_close():
     assert end.transport.ended == "aborted"
 
 
-@story
+@in_loop
 async def test_close_flushes_answers_that_are_ready():
     end = End()
     end.connection.send(RemotingCommand(0, opaque=7, flag=RESPONSE))
@@ -736,7 +726,7 @@ async def test_close_flushes_answers_that_are_ready():
     assert (len(end.transport.writes), end.transport.ended) == (1, "closed")
 
 
-@story
+@in_loop
 async def test_congested_client_is_sent_no_broker_request():
     end = End()
     answers = []
@@ -746,7 +736,7 @@ async def test_congested_client_is_sent_no_broker_request():
     assert (answers, list(end.transport.answers())) == ([None], [])
 
 
-@story
+@in_loop
 async def test_closed_client_that_stays_is_aborted_after_a_timeout():
     end = End()
     end.connection.close("because")
@@ -766,14 +756,12 @@ async def test_closed_client_that_stays_is_aborted_after_a_timeout():
         (("fe80::1%eth0", 1, 0, 2), "[fe80::1]:1"),
     ],
 )
-def test_remote_host_has_one_format(peer, host):
-    async def tell():
-        assert str(End(peer=peer).connection.remote_host) == host
-
-    run(tell())
+@in_loop
+async def test_remote_host_has_one_format(peer, host):
+    assert str(End(peer=peer).connection.remote_host) == host
 
 
-@story
+@in_loop
 async def test_undelivered_bytes_include_the_kernel_send_buffer():
     """The kernel's buffer holds megabytes, and the transport learns nothing before a third
     is read."""

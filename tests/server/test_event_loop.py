@@ -8,7 +8,7 @@ import errno
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.brokers.in_process import LOOPS, run
+from support.brokers.in_process import LOOPS, in_loop, run
 
 from rocketpoll.broker.server.event_loop import DueJob, EarliestTimer, monotonic_ms, new_event_loop
 
@@ -37,73 +37,64 @@ def now_ms():
 
 
 @each_loop
-def test_earliest_timer_fires_once_for_all_planned_times():
-    async def story():
-        rung = Rung()
-        start_ms = now_ms()
-        for after_ms in (5_000, 3, 4_000, 2, 3):
-            rung.timer.schedule(start_ms + after_ms)
-        await rung.once()
-        assert len(rung.times_ms) == 1
-        assert rung.times_ms[0] >= start_ms + 2
-        asyncio.get_running_loop().move(60)
-        await asyncio.sleep(0.001)
-        assert len(rung.times_ms) == 1
-
-    run(story())
+@in_loop
+async def test_earliest_timer_fires_once_for_all_planned_times():
+    rung = Rung()
+    start_ms = now_ms()
+    for after_ms in (5_000, 3, 4_000, 2, 3):
+        rung.timer.schedule(start_ms + after_ms)
+    await rung.once()
+    assert len(rung.times_ms) == 1
+    assert rung.times_ms[0] >= start_ms + 2
+    asyncio.get_running_loop().move(60)
+    await asyncio.sleep(0.001)
+    assert len(rung.times_ms) == 1
 
 
 @each_loop
 @pytest.mark.parametrize("first_ms", [-1_000, 0, 1, 2])
 @pytest.mark.parametrize("second_ms", [-1_000, 0, 1, 2])
-def test_times_that_are_nearly_now_can_be_planned_again(first_ms, second_ms):
+@in_loop
+async def test_times_that_are_nearly_now_can_be_planned_again(first_ms, second_ms):
     """uvloop runs what is due within half a millisecond without a timer."""
-
-    async def story():
-        rung = Rung()
-        for _ in range(20):
-            start_ms = now_ms()
-            rung.timer.schedule(start_ms + first_ms)
-            rung.timer.schedule(start_ms + second_ms)
-            await rung.once()
-            assert rung.times_ms.pop() >= start_ms + min(first_ms, second_ms)
-            assert rung.times_ms == []
-
-    run(story())
-
-
-@each_loop
-def test_cancelled_loop_timer_is_silent_until_scheduled_again():
-    async def story():
-        rung = Rung()
-        rung.timer.cancel()
-        rung.timer.schedule(now_ms() + 1_000)
-        rung.timer.cancel()
-        asyncio.get_running_loop().move(60)
-        await asyncio.sleep(0.001)
-        assert rung.times_ms == []
-        rung.timer.schedule(now_ms() + 1)
+    rung = Rung()
+    for _ in range(20):
+        start_ms = now_ms()
+        rung.timer.schedule(start_ms + first_ms)
+        rung.timer.schedule(start_ms + second_ms)
         await rung.once()
-
-    run(story())
+        assert rung.times_ms.pop() >= start_ms + min(first_ms, second_ms)
+        assert rung.times_ms == []
 
 
 @each_loop
-def test_earliest_timer_can_be_scheduled_while_it_fires():
-    async def story():
-        rung = Rung()
-        timer = EarliestTimer(
-            asyncio.get_running_loop(),
-            lambda at_ms: (rung._ring(at_ms), timer.schedule(at_ms + 60_000)),
-        )
-        timer.schedule(now_ms())
-        for count in (1, 2, 3):
-            await rung.once()
-            assert len(rung.times_ms) == count
-            asyncio.get_running_loop().move(60)
-        timer.cancel()
+@in_loop
+async def test_cancelled_loop_timer_is_silent_until_scheduled_again():
+    rung = Rung()
+    rung.timer.cancel()
+    rung.timer.schedule(now_ms() + 1_000)
+    rung.timer.cancel()
+    asyncio.get_running_loop().move(60)
+    await asyncio.sleep(0.001)
+    assert rung.times_ms == []
+    rung.timer.schedule(now_ms() + 1)
+    await rung.once()
 
-    run(story())
+
+@each_loop
+@in_loop
+async def test_earliest_timer_can_be_scheduled_while_it_fires():
+    rung = Rung()
+    timer = EarliestTimer(
+        asyncio.get_running_loop(),
+        lambda at_ms: (rung._ring(at_ms), timer.schedule(at_ms + 60_000)),
+    )
+    timer.schedule(now_ms())
+    for count in (1, 2, 3):
+        await rung.once()
+        assert len(rung.times_ms) == count
+        asyncio.get_running_loop().move(60)
+    timer.cancel()
 
 
 class ClockAlone:
@@ -151,19 +142,17 @@ class Chore:
         assert len(self.times_ms) == runs
 
 
-def test_due_job_runs_when_scheduled_and_when_it_says_that_it_is_due():
-    async def story():
-        chore = Chore(2_000, None, None)
-        chore.job.schedule()
-        await chore.after(0, 1)
-        await chore.after(1.9, 1)
-        await chore.after(0.2, 2)
-        await chore.after(60, 2)
-        chore.job.schedule()
-        await chore.after(0, 3)
-        assert chore.times_ms[1] - chore.times_ms[0] >= 2_000
-
-    run(story())
+@in_loop
+async def test_due_job_runs_when_scheduled_and_when_it_says_that_it_is_due():
+    chore = Chore(2_000, None, None)
+    chore.job.schedule()
+    await chore.after(0, 1)
+    await chore.after(1.9, 1)
+    await chore.after(0.2, 2)
+    await chore.after(60, 2)
+    chore.job.schedule()
+    await chore.after(0, 3)
+    assert chore.times_ms[1] - chore.times_ms[0] >= 2_000
 
 
 def test_due_job_that_lacks_resources_runs_again_a_second_later_and_logs_once(caplog):
@@ -195,12 +184,10 @@ def test_due_job_with_a_bug_is_logged_with_its_traceback_and_runs_again(caplog):
     assert isinstance(record.exc_info[1], ZeroDivisionError)
 
 
-def test_cancelled_due_job_does_not_run():
-    async def story():
-        chore = Chore(5, None)
-        chore.job.schedule()
-        await chore.after(0, 1)
-        chore.job.cancel()
-        await chore.after(60, 1)
-
-    run(story())
+@in_loop
+async def test_cancelled_due_job_does_not_run():
+    chore = Chore(5, None)
+    chore.job.schedule()
+    await chore.after(0, 1)
+    chore.job.cancel()
+    await chore.after(60, 1)

@@ -7,7 +7,7 @@ import errno
 import socket
 
 import pytest
-from support.brokers.in_process import run
+from support.brokers.in_process import in_loop
 
 from rocketpoll.broker.server.listener import Listener
 
@@ -50,87 +50,77 @@ async def greeted(port):
 
 
 @each_loop
-def test_listener_accepts_clients():
-    async def story():
-        listener, port = await opened()
-        assert [await greeted(port) for _ in range(40)] == [b"hello"] * 40
-        assert listener.poll_accept() is None
-        assert len(listener.descriptors()) == len(set(listener.descriptors())) == 2
-        listener.close()
-        with pytest.raises(ConnectionRefusedError):
-            await greeted(port)
-
-    run(story())
+@in_loop
+async def test_listener_accepts_clients():
+    listener, port = await opened()
+    assert [await greeted(port) for _ in range(40)] == [b"hello"] * 40
+    assert listener.poll_accept() is None
+    assert len(listener.descriptors()) == len(set(listener.descriptors())) == 2
+    listener.close()
+    with pytest.raises(ConnectionRefusedError):
+        await greeted(port)
 
 
 @each_loop
 @pytest.mark.parametrize("code", [errno.ENOMEM, errno.ENOBUFS, errno.EMFILE, errno.ENFILE])
-def test_poll_accept_reports_exhausted_descriptors_or_memory(code):
-    async def story():
-        listener, port = await opened()
-        (own,) = listener._sockets
-        listener._sockets = [lacking := Lacking(own)]
-        lacking.error = OSError(code, "lacking")
+@in_loop
+async def test_poll_accept_reports_exhausted_descriptors_or_memory(code):
+    listener, port = await opened()
+    (own,) = listener._sockets
+    listener._sockets = [lacking := Lacking(own)]
+    lacking.error = OSError(code, "lacking")
+    assert listener.poll_accept() is lacking.error
+    if not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
+        assert not listener._servers, "it goes on trying"
+        waiting = asyncio.ensure_future(greeted(port))
+        await asyncio.sleep(0)
         assert listener.poll_accept() is lacking.error
-        if not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
-            assert not listener._servers, "it goes on trying"
-            waiting = asyncio.ensure_future(greeted(port))
-            await asyncio.sleep(0)
-            assert listener.poll_accept() is lacking.error
-            lacking.error = None
-            while not waiting.done():
-                assert listener.poll_accept() is None
-                await asyncio.sleep(0.001)
-            assert waiting.result() == b"hello"
         lacking.error = None
-        assert listener.poll_accept() is None
-        await asyncio.sleep(0.01)
-        assert await greeted(port) == b"hello"
-        listener.close()
-
-    run(story())
-
-
-@each_loop
-def test_poll_accept_ignores_aborted_connections():
-    async def story():
-        listener, port = await opened()
-        (own,) = listener._sockets
-        listener._sockets = [lacking := Lacking(own)]
-        lacking.error = ConnectionAbortedError(errno.ECONNABORTED, "it has gone again")
-        assert listener.poll_accept() is None
-        lacking.error = None
-        assert await greeted(port) == b"hello"
-        listener.close()
-
-    run(story())
-
-
-@each_loop
-@each_loop
-def test_listener_resumed_twice_opens_no_second_server():
-    async def story():
-        listener, port = await opened()
-        before = len(listener.descriptors())
-        listener._close_servers()
-        for _ in range(3):
+        while not waiting.done():
             assert listener.poll_accept() is None
-        while not listener._servers:  # noqa: ASYNC110  # nobody would set an event
-            await asyncio.sleep(0)
-        assert await greeted(port) == b"hello"
-        assert len(listener.descriptors()) == before
+            await asyncio.sleep(0.001)
+        assert waiting.result() == b"hello"
+    lacking.error = None
+    assert listener.poll_accept() is None
+    await asyncio.sleep(0.01)
+    assert await greeted(port) == b"hello"
+    listener.close()
+
+
+@each_loop
+@in_loop
+async def test_poll_accept_ignores_aborted_connections():
+    listener, port = await opened()
+    (own,) = listener._sockets
+    listener._sockets = [lacking := Lacking(own)]
+    lacking.error = ConnectionAbortedError(errno.ECONNABORTED, "it has gone again")
+    assert listener.poll_accept() is None
+    lacking.error = None
+    assert await greeted(port) == b"hello"
+    listener.close()
+
+
+@each_loop
+@each_loop
+@in_loop
+async def test_listener_resumed_twice_opens_no_second_server():
+    listener, port = await opened()
+    before = len(listener.descriptors())
+    listener._close_servers()
+    for _ in range(3):
+        assert listener.poll_accept() is None
+    while not listener._servers:  # noqa: ASYNC110  # nobody would set an event
+        await asyncio.sleep(0)
+    assert await greeted(port) == b"hello"
+    assert len(listener.descriptors()) == before
+    listener.close()
+
+
+@in_loop
+async def test_listener_port_in_use_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listener = Listener(asyncio.get_running_loop(), Greeting)
+        with pytest.raises(OSError, match="in use"):
+            await listener.open("127.0.0.1", other.getsockname()[1])
+        assert listener.descriptors() == []
         listener.close()
-
-    run(story())
-
-
-def test_listener_port_in_use_is_refused():
-    async def story():
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            listener = Listener(asyncio.get_running_loop(), Greeting)
-            with pytest.raises(OSError, match="in use"):
-                await listener.open("127.0.0.1", other.getsockname()[1])
-            assert listener.descriptors() == []
-            listener.close()
-
-    run(story())

@@ -11,6 +11,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 from support.brokers.in_process import run
+from support.suite.coroutine_tests import run_by
 
 from rocketpoll.broker.server.fair_scheduler import (
     DEFERRED_WRITES_MAX,
@@ -48,12 +49,7 @@ def tell_of(story):
     run(whole())
 
 
-def story(tell):
-    def test():
-        tell_of(tell)
-
-    test.__name__ = tell.__name__
-    return test
+on_scheduler = run_by(tell_of)
 
 
 async def gaps_until(condition):
@@ -68,14 +64,14 @@ async def gaps_until(condition):
     raise AssertionError("it has not come to that")
 
 
-@story
+@on_scheduler
 async def test_steps_that_fit_in_a_slice_run_at_once(turn):
     diary = []
     turn.run_steps(iter(Work("a", 3, SLICE_SECONDS / 4, diary)))
     assert diary == ["a"] * 3
 
 
-@story
+@on_scheduler
 async def test_steps_yield_to_short_requests_after_each_slice(turn):
     """However many items are queued, and while more are added."""
     diary, waited = [], []
@@ -94,7 +90,7 @@ async def test_steps_yield_to_short_requests_after_each_slice(turn):
     assert len(diary) == 100 + 100 * 20
 
 
-@story
+@on_scheduler
 async def test_queue_gets_as_much_as_short_requests_up_to_its_part(turn):
     """Requests that wait for a turn do not wait for all that arrived later."""
     loop, diary = asyncio.get_running_loop(), []
@@ -108,7 +104,7 @@ async def test_queue_gets_as_much_as_short_requests_up_to_its_part(turn):
         assert share <= len(diary) - before <= share + 1
 
 
-@story
+@on_scheduler
 async def test_queued_work_runs_round_robin(turn):
     diary = []
     works = [Work(name, 40, 1.5 * SLICE_SECONDS, diary) for name in "abc"]
@@ -119,7 +115,7 @@ async def test_queued_work_runs_round_robin(turn):
     assert diary[:9] == list("abcabcabc")
 
 
-@story
+@on_scheduler
 async def test_new_work_runs_at_once_beside_queued_work(turn):
     diary = []
     heavy = Work("heavy", 1_000, 0.001, diary)
@@ -130,7 +126,7 @@ async def test_new_work_runs_at_once_beside_queued_work(turn):
     assert heavy.left
 
 
-@story
+@on_scheduler
 async def test_loop_turn_with_many_queued_works_yields_in_time(turn):
     diary = []
     works = [Work(number, 1, 0.006, diary) for number in range(40)]
@@ -142,7 +138,7 @@ async def test_loop_turn_with_many_queued_works_yields_in_time(turn):
     assert diary == sorted(diary)
 
 
-@story
+@on_scheduler
 async def test_work_that_waits_for_something_takes_no_turn_until_that_is_done(turn):
     awaited, diary = Future(), []
 
@@ -180,7 +176,7 @@ def long_steps(name, count, diary):
         yield None
 
 
-@story
+@on_scheduler
 async def test_long_step_gets_a_turn_of_its_own(turn):
     loop, diary, gaps = asyncio.get_running_loop(), [], []
     turn.run_steps(iter(Work("before", 5, 0.001, diary)))
@@ -200,7 +196,7 @@ async def test_long_step_gets_a_turn_of_its_own(turn):
     assert diary.count("new") == 12 * 5
 
 
-@story
+@on_scheduler
 async def test_works_of_a_whole_turn_do_not_starve_queued_or_new_ones(turn):
     diary = []
     for number in range(20):
@@ -216,7 +212,7 @@ async def test_works_of_a_whole_turn_do_not_starve_queued_or_new_ones(turn):
     assert [each for each in diary if each not in {"heavy", "new"}] == list(range(20))
 
 
-@story
+@on_scheduler
 async def test_work_within_work_shares_its_time(turn):
     inner = Work("inner", 20, 0.005, [])
 
@@ -230,7 +226,7 @@ async def test_work_within_work_shares_its_time(turn):
     await gaps_until(lambda: not inner.left)
 
 
-@story
+@on_scheduler
 async def test_failing_queued_work_does_not_block_other_work(turn):
     diary = []
 
@@ -245,7 +241,7 @@ async def test_failing_queued_work_does_not_block_other_work(turn):
     assert diary == ["other"]
 
 
-@story
+@on_scheduler
 async def test_deferred_writes_keep_order_and_are_limited_per_turn(turn):
     written, by_turn = [], []
     for number in range(2 * DEFERRED_WRITES_MAX + 50):
@@ -259,7 +255,7 @@ async def test_deferred_writes_keep_order_and_are_limited_per_turn(turn):
     assert written == sorted(written)
 
 
-@story
+@on_scheduler
 async def test_failing_deferred_write_does_not_block_other_writes(turn):
     written = []
     turn.defer_write(lambda: written.append(1 / 0))
@@ -268,7 +264,7 @@ async def test_failing_deferred_write_does_not_block_other_writes(turn):
     assert written == ["other"]
 
 
-@story
+@on_scheduler
 async def test_unused_turn_schedules_no_callback(turn):
     planned = []
     turn._call_soon = planned.append

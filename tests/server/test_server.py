@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from support.brokers.in_process import run as run_story
 from support.clients.remoting_clients import RawClients, until
+from support.suite.coroutine_tests import run_by
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import SerializeType
@@ -60,35 +61,32 @@ def serve(story, limits=None, **changed):
     run_story(run())
 
 
-def test_requests_are_answered_in_one_piece_in_many_and_byte_by_byte():
-    async def story(server, clients, gone):
-        client = await clients.connect()
-        frames = b"".join(
-            RemotingCommand(ECHO, opaque=n, body=b"x" * n).encode() for n in range(50)
-        )
-        client.send(frames)
-        assert [(await client.receive()).opaque for _ in range(50)] == list(range(50))
-        for byte in RemotingCommand(ECHO, opaque=7, body=b"slowly").encode():
-            client.send(bytes([byte]))
-            await asyncio.sleep(0)
-        answer = await client.receive()
-        assert (answer.opaque, bytes(answer.body), answer.remark) == (7, b"slowly", "echo")
-        assert bytes((await client.ask(PIECES)).body) == b"in three pieces"
-
-    serve(story)
+on_server = run_by(serve, given=3)
 
 
-def test_server_reports_closed_connection():
-    async def story(server, clients, gone):
-        client = await clients.connect()
-        await client.ask(ECHO)
-        assert server.connections == 1
-        client.close()
-        await until(lambda: gone)
-        assert gone[0].is_closed
-        assert server.connections == 0
+@on_server
+async def test_requests_are_answered_in_one_piece_in_many_and_byte_by_byte(server, clients, gone):
+    client = await clients.connect()
+    frames = b"".join(RemotingCommand(ECHO, opaque=n, body=b"x" * n).encode() for n in range(50))
+    client.send(frames)
+    assert [(await client.receive()).opaque for _ in range(50)] == list(range(50))
+    for byte in RemotingCommand(ECHO, opaque=7, body=b"slowly").encode():
+        client.send(bytes([byte]))
+        await asyncio.sleep(0)
+    answer = await client.receive()
+    assert (answer.opaque, bytes(answer.body), answer.remark) == (7, b"slowly", "echo")
+    assert bytes((await client.ask(PIECES)).body) == b"in three pieces"
 
-    serve(story)
+
+@on_server
+async def test_server_reports_closed_connection(server, clients, gone):
+    client = await clients.connect()
+    await client.ask(ECHO)
+    assert server.connections == 1
+    client.close()
+    await until(lambda: gone)
+    assert gone[0].is_closed
+    assert server.connections == 0
 
 
 STRANGE = {
@@ -128,14 +126,12 @@ def test_garbage_bytes_close_the_connection_with_one_log_line(data, reason, capl
     assert reason in lines[0]
 
 
-def test_requests_before_the_bad_one_are_answered():
-    async def story(server, clients, gone):
-        client = await clients.connect()
-        client.send(RemotingCommand(ECHO, opaque=5).encode() + b"\xff" * 16)
-        assert (await client.receive()).opaque == 5
-        await client.closed()
-
-    serve(story)
+@on_server
+async def test_requests_before_the_bad_one_are_answered(server, clients, gone):
+    client = await clients.connect()
+    client.send(RemotingCommand(ECHO, opaque=5).encode() + b"\xff" * 16)
+    assert (await client.receive()).opaque == 5
+    await client.closed()
 
 
 def test_first_frame_and_partial_frame_timeouts_close_silent_clients(caplog):
@@ -185,30 +181,25 @@ def test_connections_closed_before_they_sent_anything_are_logged_once_a_minute(c
 
 
 @pytest.mark.usefixtures("on_each_loop")
-def test_bytes_that_arrive_while_the_process_is_stopped_are_read_before_a_client_is_closed():
-    async def story(server, clients, gone):
-        silent, halting, idle = [await clients.connect() for _ in range(3)]
-        frame = RemotingCommand(ECHO, body=bytes(1000)).encode()
-        await idle.ask(ECHO)
-        halting.send(frame[:-1])
-        await until(lambda: server.in_flight_bytes)
-        rests = ((silent, frame), (halting, frame[-1:]), (idle, frame))
-        server._sweeps = 9  # the tenth closes idle connections
-        # As when SIGCONT comes a minute after SIGSTOP: timers are due, and bytes are there
-        loop = asyncio.get_running_loop()
-        loop.call_soon(lambda: [client.send_at_once(data) for client, data in rests])
-        loop.move(60)
-        for client in (silent, halting, idle):
-            assert len((await client.receive()).body) == 1000
-        await until(lambda: server._sweeps >= 10)
-        assert server.connections == 3
-
-    serve(
-        story,
-        first_frame_timeout_ms=10_000,
-        partial_frame_timeout_ms=10_000,
-        idle_timeout_ms=10_000,
-    )
+@on_server(first_frame_timeout_ms=10_000, partial_frame_timeout_ms=10_000, idle_timeout_ms=10_000)
+async def test_bytes_that_arrive_while_the_process_is_stopped_are_read_before_a_client_is_closed(
+    server, clients, gone
+):
+    silent, halting, idle = [await clients.connect() for _ in range(3)]
+    frame = RemotingCommand(ECHO, body=bytes(1000)).encode()
+    await idle.ask(ECHO)
+    halting.send(frame[:-1])
+    await until(lambda: server.in_flight_bytes)
+    rests = ((silent, frame), (halting, frame[-1:]), (idle, frame))
+    server._sweeps = 9  # the tenth closes idle connections
+    # As when SIGCONT comes a minute after SIGSTOP: timers are due, and bytes are there
+    loop = asyncio.get_running_loop()
+    loop.call_soon(lambda: [client.send_at_once(data) for client, data in rests])
+    loop.move(60)
+    for client in (silent, halting, idle):
+        assert len((await client.receive()).body) == 1000
+    await until(lambda: server._sweeps >= 10)
+    assert server.connections == 3
 
 
 @pytest.mark.parametrize("codec", [0, 1])
@@ -273,17 +264,15 @@ def test_throttled_newcomer_has_no_first_frame_timeout(caplog):
     ]
 
 
-def test_slow_stream_of_whole_requests_does_not_time_out():
-    async def story(server, clients, gone):
-        client = await clients.connect()
-        frame = RemotingCommand(ECHO, body=bytes(100)).encode()
-        client.send(frame[:50])
-        for _ in range(30):  # 1.5 s: past the first sweep
-            await asyncio.sleep(0.05)
-            client.send(frame[50:] + frame[:50])
-            await client.receive()
-
-    serve(story, partial_frame_timeout_ms=500)
+@on_server(partial_frame_timeout_ms=500)
+async def test_slow_stream_of_whole_requests_does_not_time_out(server, clients, gone):
+    client = await clients.connect()
+    frame = RemotingCommand(ECHO, body=bytes(100)).encode()
+    client.send(frame[:50])
+    for _ in range(30):  # 1.5 s: past the first sweep
+        await asyncio.sleep(0.05)
+        client.send(frame[50:] + frame[:50])
+        await client.receive()
 
 
 def test_non_reading_client_is_no_longer_read_and_then_closed(caplog):
@@ -302,16 +291,14 @@ def test_non_reading_client_is_no_longer_read_and_then_closed(caplog):
     assert "it does not read its responses" in caplog.text
 
 
-def test_late_reading_client_gets_all_responses_in_order():
-    async def story(server, clients, gone):
-        client = await clients.connect(receive_buffer=4096)
-        client.send(b"".join(RemotingCommand(LONG, opaque=n).encode() for n in range(60)))
-        await asyncio.sleep(0.2)
-        answers = [await client.receive() for _ in range(60)]
-        assert [answer.opaque for answer in answers] == list(range(60))
-        assert {len(answer.body) for answer in answers} == {LONG_BYTES}
-
-    serve(story, write_buffer_bytes=LONG_BYTES)
+@on_server(write_buffer_bytes=LONG_BYTES)
+async def test_late_reading_client_gets_all_responses_in_order(server, clients, gone):
+    client = await clients.connect(receive_buffer=4096)
+    client.send(b"".join(RemotingCommand(LONG, opaque=n).encode() for n in range(60)))
+    await asyncio.sleep(0.2)
+    answers = [await client.receive() for _ in range(60)]
+    assert [answer.opaque for answer in answers] == list(range(60))
+    assert {len(answer.body) for answer in answers} == {LONG_BYTES}
 
 
 def test_partial_requests_are_bounded_by_in_flight_bytes(caplog):
@@ -368,47 +355,43 @@ def test_in_flight_bytes_limit_closes_oldest_partial_requests_only(caplog):
     assert ends.startswith("partial requests are below their limit again; ")
 
 
-def test_resumed_client_is_not_closed_for_partial_requests_of_others():
-    async def story(server, clients, gone):
-        frame = RemotingCommand(ECHO, body=bytes(1 << 15)).encode()
-        waiting = {}
-        while len(server._throttled) < 3:
-            client = await clients.connect()
-            client.send(frame[:-1])
-            waiting[client.address[1]] = client
-            taken = len(waiting)
-            await until(lambda taken=taken: len(server._request_bytes) == taken)
-        first = waiting[server._exempt_connection.remote_host.port]
-        first.send(frame[-1:])
-        assert len((await first.receive()).body) == 1 << 15
-        second = waiting[server._exempt_connection.remote_host.port]
-        assert second is not first
-        for _ in range(20):  # all that are older go, and those that were behind it
-            (await clients.connect()).send(frame[:-1])
-            taken += 1
-            await until(lambda taken=taken: len(server._request_bytes) + len(gone) == taken - 1)
-        others = {port for port in waiting if waiting[port] not in (first, second)}
-        assert others <= {connection.remote_host.port for connection in gone}
-        second.send(frame[-1:])
-        assert len((await second.receive()).body) == 1 << 15
-
-    serve(story, in_flight_bytes_max=1 << 17)
+@on_server(in_flight_bytes_max=1 << 17)
+async def test_resumed_client_is_not_closed_for_partial_requests_of_others(server, clients, gone):
+    frame = RemotingCommand(ECHO, body=bytes(1 << 15)).encode()
+    waiting = {}
+    while len(server._throttled) < 3:
+        client = await clients.connect()
+        client.send(frame[:-1])
+        waiting[client.address[1]] = client
+        taken = len(waiting)
+        await until(lambda taken=taken: len(server._request_bytes) == taken)
+    first = waiting[server._exempt_connection.remote_host.port]
+    first.send(frame[-1:])
+    assert len((await first.receive()).body) == 1 << 15
+    second = waiting[server._exempt_connection.remote_host.port]
+    assert second is not first
+    for _ in range(20):  # all that are older go, and those that were behind it
+        (await clients.connect()).send(frame[:-1])
+        taken += 1
+        await until(lambda taken=taken: len(server._request_bytes) + len(gone) == taken - 1)
+    others = {port for port in waiting if waiting[port] not in (first, second)}
+    assert others <= {connection.remote_host.port for connection in gone}
+    second.send(frame[-1:])
+    assert len((await second.receive()).body) == 1 << 15
 
 
-def test_partial_requests_of_one_address_do_not_delay_another_address():
-    async def story(server, clients, gone):
-        frame = RemotingCommand(ECHO, body=bytes(1 << 18)).encode()
-        while len(server._throttled) < 2:
-            (await clients.connect(address="127.0.0.2")).send(frame[:-1])
-            taken = len(clients._all)
-            await until(lambda taken=taken: len(server._request_bytes) == taken)
-        honest = await clients.connect()
-        honest.send(frame[:50_000])
-        await until(lambda: len(server._request_bytes) == len(clients._all))
-        honest.send(frame[50_000:])
-        assert len((await honest.receive()).body) == 1 << 18
-
-    serve(story, in_flight_bytes_max=1 << 20)
+@on_server(in_flight_bytes_max=1 << 20)
+async def test_partial_requests_of_one_address_do_not_delay_another_address(server, clients, gone):
+    frame = RemotingCommand(ECHO, body=bytes(1 << 18)).encode()
+    while len(server._throttled) < 2:
+        (await clients.connect(address="127.0.0.2")).send(frame[:-1])
+        taken = len(clients._all)
+        await until(lambda taken=taken: len(server._request_bytes) == taken)
+    honest = await clients.connect()
+    honest.send(frame[:50_000])
+    await until(lambda: len(server._request_bytes) == len(clients._all))
+    honest.send(frame[50_000:])
+    assert len((await honest.receive()).body) == 1 << 18
 
 
 def test_slow_large_request_survives_partial_requests_of_many_addresses():
@@ -491,20 +474,18 @@ def test_client_that_reads_slowly_is_closed_while_its_requests_wait(caplog):
     ]
 
 
-def test_closed_throttled_client_is_forgotten():
-    async def story(server, clients, gone):
-        frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
-        for _ in range(2):
-            (await clients.connect()).send(frame[: 1 << 19])
-        await until(lambda: server._throttled)
-        next(iter(server._throttled)).abort()
-        await until(lambda: gone)
-        assert not server._throttled
-        asyncio.get_running_loop().move(1)
-        await until(lambda: server._sweeps)
-        assert server._partial_since.keys() == {server._exempt_connection}
-
-    serve(story, in_flight_bytes_max=1 << 18)
+@on_server(in_flight_bytes_max=1 << 18)
+async def test_closed_throttled_client_is_forgotten(server, clients, gone):
+    frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
+    for _ in range(2):
+        (await clients.connect()).send(frame[: 1 << 19])
+    await until(lambda: server._throttled)
+    next(iter(server._throttled)).abort()
+    await until(lambda: gone)
+    assert not server._throttled
+    asyncio.get_running_loop().move(1)
+    await until(lambda: server._sweeps)
+    assert server._partial_since.keys() == {server._exempt_connection}
 
 
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address"])
@@ -520,81 +501,70 @@ def test_closed_connection_frees_a_place_under_the_limit(limit):
     serve(story, **{limit: 2})
 
 
-def test_system_keeps_little_for_clients_that_do_not_read():
+@on_server(unread_bytes_max=1 << 28)
+async def test_system_keeps_little_for_clients_that_do_not_read(server, clients, gone):
     """The kernel would buffer up to four megabytes for each, which nothing counts."""
-
-    async def story(server, clients, gone):
-        for _ in range(4):
-            client = await clients.connect(receive_buffer=4_096)
-            for opaque in range(4):
-                client.send(RemotingCommand(HUGE, opaque=opaque).encode())
-        await until(lambda: sum(each.is_congested for each in server._connections) == 4)
-        await asyncio.sleep(0.2)  # the kernel keeps accepting as much as it may
-        kept = [kernel_buffered_bytes(each.descriptor()) for each in server._connections]
-        assert max(kept) < 2 * UNSENT_BYTES_MAX
-        assert min(kept) > 0
-
-    serve(story, unread_bytes_max=1 << 28)
-
-
-def test_answers_in_the_systems_buffers_count_as_unread():
-    async def story(server, clients, gone):
+    for _ in range(4):
         client = await clients.connect(receive_buffer=4_096)
-        client.send(RemotingCommand(LONG).encode())
-        await until(lambda: server.send_buffers._written)
-        (connection,) = server._connections
-        assert not connection.is_congested
-        assert server.unread_bytes == 0
-        asyncio.get_running_loop().move(1)
-        await until(lambda: server.unread_bytes)
-        assert 10_000 < server.unread_bytes <= LONG_BYTES + 100
-        assert len((await client.receive()).body) == LONG_BYTES
-        asyncio.get_running_loop().move(1)
-        await until(lambda: not server.unread_bytes)
-
-    serve(story)
+        for opaque in range(4):
+            client.send(RemotingCommand(HUGE, opaque=opaque).encode())
+    await until(lambda: sum(each.is_congested for each in server._connections) == 4)
+    await asyncio.sleep(0.2)  # the kernel keeps accepting as much as it may
+    kept = [kernel_buffered_bytes(each.descriptor()) for each in server._connections]
+    assert max(kept) < 2 * UNSENT_BYTES_MAX
+    assert min(kept) > 0
 
 
-def test_broker_request_is_answered_times_out_or_fails_with_its_client():
-    async def story(server, clients, gone):
-        answers = []
-        client = await clients.connect()
-        await client.ask(ECHO)
-        (connection,) = server._connections
-        connection.request(RemotingCommand(307), 10_000, answers.append)
-        question = await client.receive()
-        assert question.code == 307
-        client.send(question.respond(0, "here I am"))
-        await until(lambda: answers)
-        assert answers[0].remark == "here I am"
-        connection.request(RemotingCommand(307), 20, answers.append)
-        await until(lambda: len(answers) == 2)
-        assert answers[1] is None
-        connection.request(RemotingCommand(307), 10_000, answers.append)
-        client.abort()
-        await until(lambda: len(answers) == 3)
-        assert answers[2] is None
+@on_server
+async def test_answers_in_the_systems_buffers_count_as_unread(server, clients, gone):
+    client = await clients.connect(receive_buffer=4_096)
+    client.send(RemotingCommand(LONG).encode())
+    await until(lambda: server.send_buffers._written)
+    (connection,) = server._connections
+    assert not connection.is_congested
+    assert server.unread_bytes == 0
+    asyncio.get_running_loop().move(1)
+    await until(lambda: server.unread_bytes)
+    assert 10_000 < server.unread_bytes <= LONG_BYTES + 100
+    assert len((await client.receive()).body) == LONG_BYTES
+    asyncio.get_running_loop().move(1)
+    await until(lambda: not server.unread_bytes)
 
-    serve(story)
+
+@on_server
+async def test_broker_request_is_answered_times_out_or_fails_with_its_client(server, clients, gone):
+    answers = []
+    client = await clients.connect()
+    await client.ask(ECHO)
+    (connection,) = server._connections
+    connection.request(RemotingCommand(307), 10_000, answers.append)
+    question = await client.receive()
+    assert question.code == 307
+    client.send(question.respond(0, "here I am"))
+    await until(lambda: answers)
+    assert answers[0].remark == "here I am"
+    connection.request(RemotingCommand(307), 20, answers.append)
+    await until(lambda: len(answers) == 2)
+    assert answers[1] is None
+    connection.request(RemotingCommand(307), 10_000, answers.append)
+    client.abort()
+    await until(lambda: len(answers) == 3)
+    assert answers[2] is None
 
 
 @pytest.mark.usefixtures("on_each_loop")
-def test_client_accepted_during_server_stop_is_closed():
-    async def story(server, clients, gone):
-        await server.stop()
-        late = await clients.connect()
-        assert await late.closed() == b""
-
-    serve(story)
+@on_server
+async def test_client_accepted_during_server_stop_is_closed(server, clients, gone):
+    await server.stop()
+    late = await clients.connect()
+    assert await late.closed() == b""
 
 
-def test_server_stop_sends_responses_in_progress():
-    async def story(server, clients, gone):
-        client = await clients.connect()
-        await client.ask(ECHO)
-        (connection,) = server._connections
-        connection.send(RemotingCommand(40, body=b"last words"))
-        await server.stop()
-        assert bytes((await client.receive()).body) == b"last words"
-
-    serve(story)
+@on_server
+async def test_server_stop_sends_responses_in_progress(server, clients, gone):
+    client = await clients.connect()
+    await client.ask(ECHO)
+    (connection,) = server._connections
+    connection.send(RemotingCommand(40, body=b"last words"))
+    await server.stop()
+    assert bytes((await client.receive()).body) == b"last words"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import send_request
 
 from rmq_spark.wire.bodies import encode_body
@@ -81,118 +81,103 @@ def test_reply_is_pushed_to_the_requester_and_stored(tmp_path, code, flush_disk_
         ("10.0.0.9@nobody", "<10.0.0.9@nobody> not found"),
     ],
 )
-def test_reply_to_an_unknown_client_is_refused(tmp_path, client_id, remark):
-    async def story(broker):
-        await asking(broker)
-        replier = await broker.connect()
-        answer = await replier.call(reply_to(client_id))
-        assert answer.code == 1
-        assert remark in answer.remark
-        assert await stored_replies(replier) == []
-
-    tell(story, tmp_path)
+@on_broker
+async def test_reply_to_an_unknown_client_is_refused(broker, client_id, remark):
+    await asking(broker)
+    replier = await broker.connect()
+    answer = await replier.call(reply_to(client_id))
+    assert answer.code == 1
+    assert remark in answer.remark
+    assert await stored_replies(replier) == []
 
 
 @pytest.mark.parametrize("how", ["refuses it", "goes", "does not answer"])
-def test_undelivered_reply_is_not_stored_and_reported(tmp_path, how):
-    async def story(broker):
-        asker, replier = await asking(broker), await broker.connect()
-        replier.send(reply_to(opaque=7))
-        pushed = await asker.receive()
-        if how == "refuses it":
-            asker.send(pushed.respond(1, "no"))
-        elif how == "goes":
-            asker.abort()
-        else:
-            broker.move(10.1)
-        answer = await replier.receive()
-        assert (answer.opaque, answer.code, answer.remark) == (
-            7,
-            1,
-            f"push reply message to {ASKER} fail.",
-        )
-        assert await stored_replies(replier) == []
-
-    tell(story, tmp_path)
+@on_broker
+async def test_undelivered_reply_is_not_stored_and_reported(broker, how):
+    asker, replier = await asking(broker), await broker.connect()
+    replier.send(reply_to(opaque=7))
+    pushed = await asker.receive()
+    if how == "refuses it":
+        asker.send(pushed.respond(1, "no"))
+    elif how == "goes":
+        asker.abort()
+    else:
+        broker.move(10.1)
+    answer = await replier.receive()
+    assert (answer.opaque, answer.code, answer.remark) == (
+        7,
+        1,
+        f"push reply message to {ASKER} fail.",
+    )
+    assert await stored_replies(replier) == []
 
 
-def test_pending_replies_are_bounded_and_further_ones_are_refused_as_busy(tmp_path):
+@on_broker
+async def test_pending_replies_are_bounded_and_further_ones_are_refused_as_busy(broker):
     """A client that reads and never answers could collect replies: a thousand of 1 MB took 1 GB."""
+    asker, replier = await asking(broker), await broker.connect()
+    pushed, answers = [], []
 
-    async def story(broker):
-        asker, replier = await asking(broker), await broker.connect()
-        pushed, answers = [], []
+    async def read(client, commands):
+        while True:
+            commands.append(await client.receive())
 
-        async def read(client, commands):
-            while True:
-                commands.append(await client.receive())
-
-        both = (asker, pushed), (replier, answers)
-        reading = [asyncio.ensure_future(read(*each)) for each in both]
-        for opaque in range(900):
-            replier.send(reply_to(body="x" * 2_000, opaque=opaque))
-            if opaque % 50 == 49:  # read meanwhile, or the buffers of sockets are full first
-                sent = opaque + 1
-                await broker.until(lambda sent=sent: len(pushed) + len(answers) == sent)
-        for task in reading:
-            task.cancel()
-        await asyncio.wait(reading)
-        count = len(pushed)
-        assert BYTES_MAX // CLIENT_SHARE // 9_000 < count < BYTES_MAX // CLIENT_SHARE // 6_000
-        assert [answer.opaque for answer in answers] == list(range(count, 900))
-        for answer in answers:
-            assert (answer.code, "that wait for others' answers" in answer.remark) == (2, True)
-        for each in pushed:
-            asker.send(each.respond(0))
-        assert [(await replier.receive()).code for _ in pushed] == [0] * count
-        replier.send(reply_to())
-        asker.send((await asker.receive()).respond(0))
-        assert (await replier.receive()).code == 0
-
-    tell(story, tmp_path)
+    both = (asker, pushed), (replier, answers)
+    reading = [asyncio.ensure_future(read(*each)) for each in both]
+    for opaque in range(900):
+        replier.send(reply_to(body="x" * 2_000, opaque=opaque))
+        if opaque % 50 == 49:  # read meanwhile, or the buffers of sockets are full first
+            sent = opaque + 1
+            await broker.until(lambda sent=sent: len(pushed) + len(answers) == sent)
+    for task in reading:
+        task.cancel()
+    await asyncio.wait(reading)
+    count = len(pushed)
+    assert BYTES_MAX // CLIENT_SHARE // 9_000 < count < BYTES_MAX // CLIENT_SHARE // 6_000
+    assert [answer.opaque for answer in answers] == list(range(count, 900))
+    for answer in answers:
+        assert (answer.code, "that wait for others' answers" in answer.remark) == (2, True)
+    for each in pushed:
+        asker.send(each.respond(0))
+    assert [(await replier.receive()).code for _ in pushed] == [0] * count
+    replier.send(reply_to())
+    asker.send((await asker.receive()).respond(0))
+    assert (await replier.receive()).code == 0
 
 
-def test_reply_message_is_pushed_though_its_topic_is_not_writable(tmp_path):
-    async def story(broker):
-        broker.make_topic(REPLY_TOPIC, queues=1, perm=4)
-        asker, replier = await asking(broker), await broker.connect()
-        replier.send(reply_to())
-        asker.send((await asker.receive()).respond(0))
-        answer = await replier.receive()
-        assert answer.code == 16
-
-    tell(story, tmp_path)
+@on_broker
+async def test_reply_message_is_pushed_though_its_topic_is_not_writable(broker):
+    broker.make_topic(REPLY_TOPIC, queues=1, perm=4)
+    asker, replier = await asking(broker), await broker.connect()
+    replier.send(reply_to())
+    asker.send((await asker.receive()).respond(0))
+    answer = await replier.receive()
+    assert answer.code == 16
 
 
-def test_oneway_replies_are_pushed_without_an_answer(
-    tmp_path,
-):
-    async def story(broker):
-        asker, replier = await asking(broker), await broker.connect()
-        replier.send(reply_to(body="one way", flag=CommandFlag.ONE_WAY.value))
-        asker.send((await asker.receive()).respond(0))
-        await broker.until(lambda: broker.store.queue_offsets(REPLY_TOPIC, 0).next == 1)
-        replier.send(reply_to(body="last words"))
-        pushed = await asker.receive()
-        assert bytes(pushed.body) == b"last words"
-        replier.abort()
-        await broker.until(lambda: broker.controller.server.connections == 1)
-        asker.send(pushed.respond(0))
-        assert await stored_replies(asker) == ["one way"]
-        assert set(broker.controller.processors.sends._cache._clients) <= set(
-            broker.controller.server._connections
-        )
-
-    tell(story, tmp_path)
+@on_broker
+async def test_oneway_replies_are_pushed_without_an_answer(broker):
+    asker, replier = await asking(broker), await broker.connect()
+    replier.send(reply_to(body="one way", flag=CommandFlag.ONE_WAY.value))
+    asker.send((await asker.receive()).respond(0))
+    await broker.until(lambda: broker.store.queue_offsets(REPLY_TOPIC, 0).next == 1)
+    replier.send(reply_to(body="last words"))
+    pushed = await asker.receive()
+    assert bytes(pushed.body) == b"last words"
+    replier.abort()
+    await broker.until(lambda: broker.controller.server.connections == 1)
+    asker.send(pushed.respond(0))
+    assert await stored_replies(asker) == ["one way"]
+    assert set(broker.controller.processors.sends._cache._clients) <= set(
+        broker.controller.server._connections
+    )
 
 
-def test_long_reply_body_is_not_limited_as_json(tmp_path):
-    async def story(broker):
-        asker, replier = await asking(broker), await broker.connect()
-        replier.send(reply_to(body=bytes(300_000)))
-        pushed = await asker.receive()
-        assert len(pushed.body) == 300_000
-        asker.send(pushed.respond(0))
-        assert (await replier.receive()).code == 0
-
-    tell(story, tmp_path, maxJsonBodyBytes=65_536)
+@on_broker(maxJsonBodyBytes=65_536)
+async def test_long_reply_body_is_not_limited_as_json(broker):
+    asker, replier = await asking(broker), await broker.connect()
+    replier.send(reply_to(body=bytes(300_000)))
+    pushed = await asker.receive()
+    assert len(pushed.body) == 300_000
+    asker.send(pushed.respond(0))
+    assert (await replier.receive()).code == 0

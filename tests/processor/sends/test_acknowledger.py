@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.brokers.in_process import run
+from support.brokers.in_process import in_loop, run
 from support.stores.small_store import small_config
 
 from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
@@ -99,15 +99,7 @@ async def turn():
         await asyncio.sleep(0)
 
 
-def story(tell):
-    def test():
-        run(tell())
-
-    test.__name__ = tell.__name__
-    return test
-
-
-@story
+@in_loop
 async def test_sends_during_a_flush_wait_for_the_next_flush():
     waiting = Waiting()
     waiting.send(10)
@@ -124,7 +116,7 @@ async def test_sends_during_a_flush_wait_for_the_next_flush():
     assert waiting.outcomes() == [(10, OK), (20, OK)]
 
 
-@story
+@in_loop
 async def test_send_covered_by_the_running_flush_is_acknowledged_with_it():
     waiting = Waiting()
     waiting.send(10)
@@ -135,7 +127,7 @@ async def test_send_covered_by_the_running_flush_is_acknowledged_with_it():
     assert waiting.outcomes() == [(10, OK), (20, OK)]
 
 
-@story
+@in_loop
 async def test_timed_out_sends_are_flushed_when_the_disk_recovers():
     """Otherwise consumers would not see the message before the next send."""
     waiting = Waiting()
@@ -162,31 +154,29 @@ async def test_timed_out_sends_are_flushed_when_the_disk_recovers():
         (lambda waiting: waiting.disk.fail(StoreFailed("gone")), FAILED),
     ],
 )
-def test_late_put_is_reported_once_when_its_flush_has_ended(end, status):
-    async def tell():
-        waiting, reported = Waiting(), []
+@in_loop
+async def test_late_put_is_reported_once_when_its_flush_has_ended(end, status):
+    waiting, reported = Waiting(), []
 
-        def answer(result):
-            waiting.said.append(result)
-            waiting.acknowledger.when_flushed(result, reported.append)
+    def answer(result):
+        waiting.said.append(result)
+        waiting.acknowledger.when_flushed(result, reported.append)
 
-        for place in (10, 20):
-            result = PutMessageResult(OK, place - 10, 0, place)
-            waiting.acknowledger.when_stored(result, answer)
-        await turn()
-        waiting.loop.move(5)
-        await turn()
-        assert waiting.outcomes() == [(10, LATE), (20, LATE)]
-        assert reported == []
-        end(waiting)
-        await turn()
-        assert [(each.end_offset, each.status) for each in reported] == [(10, status), (20, status)]
-        assert len(waiting.took_ms) == 2
-
-    run(tell())
+    for place in (10, 20):
+        result = PutMessageResult(OK, place - 10, 0, place)
+        waiting.acknowledger.when_stored(result, answer)
+    await turn()
+    waiting.loop.move(5)
+    await turn()
+    assert waiting.outcomes() == [(10, LATE), (20, LATE)]
+    assert reported == []
+    end(waiting)
+    await turn()
+    assert [(each.end_offset, each.status) for each in reported] == [(10, status), (20, status)]
+    assert len(waiting.took_ms) == 2
 
 
-@story
+@in_loop
 async def test_late_put_whose_flush_has_ended_meanwhile_is_reported_at_once():
     waiting, reported = Waiting(), []
     waiting.send(10)
@@ -197,7 +187,7 @@ async def test_late_put_whose_flush_has_ended_meanwhile_is_reported_at_once():
     assert [each.status for each in reported] == [OK]
 
 
-@story
+@in_loop
 async def test_late_put_whose_flush_has_failed_meanwhile_is_reported_as_failed():
     waiting, reported = Waiting(), []
     waiting.send(10)
@@ -210,7 +200,7 @@ async def test_late_put_whose_flush_has_failed_meanwhile_is_reported_as_failed()
     assert [each.status for each in reported] == [FAILED]
 
 
-@story
+@in_loop
 async def test_late_puts_that_the_disk_has_at_a_stop_are_reported_before_it_ends():
     waiting, reported = Waiting(), []
     for place in (10, 20):
@@ -277,23 +267,19 @@ class Log:
 
 
 @given(st.lists(st.sampled_from([APPEND, APPEND, TELL, FLUSH, TURN]), max_size=60), st.randoms())
-def test_each_send_is_answered_once_and_never_before_its_flush(does, dice):
-    async def tell():
-        waiting = Waiting(send_queue_capacity=1_000)
-        log = Log(waiting, dice)
-        for what in [*does, TURN, FLUSH, TURN, FLUSH, TURN]:
-            await log.run(what)
-        assert {each.status for each in log.answered} <= {OK}
-        assert sorted(each.end_offset for each in log.answered) == list(
-            range(10, log.written + 1, 10)
-        )
-        assert waiting.acknowledger.queue() == (0, 0)
-        assert waiting.disk.flushes_asked <= log.turns
-
-    run(tell())
+@in_loop
+async def test_each_send_is_answered_once_and_never_before_its_flush(does, dice):
+    waiting = Waiting(send_queue_capacity=1_000)
+    log = Log(waiting, dice)
+    for what in [*does, TURN, FLUSH, TURN, FLUSH, TURN]:
+        await log.run(what)
+    assert {each.status for each in log.answered} <= {OK}
+    assert sorted(each.end_offset for each in log.answered) == list(range(10, log.written + 1, 10))
+    assert waiting.acknowledger.queue() == (0, 0)
+    assert waiting.disk.flushes_asked <= log.turns
 
 
-@story
+@in_loop
 async def test_acknowledger_measures_waiting_time_of_each_send():
     waiting = Waiting()
     waiting.send(10)
@@ -335,7 +321,7 @@ def test_failing_answer_does_not_block_other_acknowledgements(end, status, caplo
     assert "a send that ended at 20 could not be answered" in caplog.text
 
 
-@story
+@in_loop
 async def test_zero_flush_timeout_does_not_block_later_flushes():
     waiting = Waiting(sync_flush_timeout_ms=0)
     waiting.send(10)
@@ -349,7 +335,7 @@ async def test_zero_flush_timeout_does_not_block_later_flushes():
     assert [end for end, _ in waiting.disk.asked] == [20]
 
 
-@story
+@in_loop
 async def test_slow_disk_makes_the_broker_busy():
     waiting = Waiting()
     assert waiting.acknowledger.busy_reason() is None
@@ -375,23 +361,21 @@ async def test_slow_disk_makes_the_broker_busy():
         lambda waiting: waiting.loop.move(5),
     ],
 )
-def test_drain_waits_for_pending_acknowledgements(end):
-    async def tell():
-        waiting = Waiting()
-        await waiting.acknowledger.drain(60)
-        waiting.send(10)
-        await turn()
-        settled = asyncio.ensure_future(waiting.acknowledger.drain(60))
-        await turn()
-        assert not settled.done()
-        end(waiting)
-        await turn()
-        assert settled.done()
-
-    run(tell())
+@in_loop
+async def test_drain_waits_for_pending_acknowledgements(end):
+    waiting = Waiting()
+    await waiting.acknowledger.drain(60)
+    waiting.send(10)
+    await turn()
+    settled = asyncio.ensure_future(waiting.acknowledger.drain(60))
+    await turn()
+    assert not settled.done()
+    end(waiting)
+    await turn()
+    assert settled.done()
 
 
-@story
+@in_loop
 async def test_drain_times_out_and_answers_every_send():
     waiting = Waiting()
     waiting.send(10, 20)
@@ -403,7 +387,7 @@ async def test_drain_times_out_and_answers_every_send():
     assert waiting.outcomes() == [(10, LATE), (20, LATE)]
 
 
-@story
+@in_loop
 async def test_drain_delivers_flushed_acknowledgements_that_are_queued():
     steps = []
     waiting = Waiting(run_steps=steps.append)

@@ -10,9 +10,10 @@ import ssl
 import time
 
 import pytest
-from support.brokers.in_process import run, tell
+from support.brokers.in_process import on_broker, run, tell
 from support.clients.remoting_clients import RawClients, send_request, until
 from support.servers.tls import BROKER_TLS, certificate, client_context
+from support.suite.coroutine_tests import run_by
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode
@@ -41,44 +42,38 @@ def handshakes(broker):
 
 
 @pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3])
-def test_sends_and_pulls_work_as_without_tls(tmp_path, version):
-    async def story(broker):
-        plain = await broker.connect()
-        secret = await broker.connect(tls=client_context(version=version))
-        for client in (plain, secret):
-            await client.put(*range(50), queue_id=0)  # from the second on, on the fast path
-            await client.put("x" * 400_000, queue_id=0)
-        answers = [await client.pull(0, count=32) for client in (plain, secret)]
-        assert answers[0].bodies == answers[1].bodies == [str(n) for n in range(32)]
-        for client in (plain, secret):
-            assert (await client.pull(50)).bodies == ["x" * 400_000]
-        assert handshakes(broker) == (1, 0, 0)
-
-    tell(story, tmp_path, **BROKER_TLS)
+@on_broker(**BROKER_TLS)
+async def test_sends_and_pulls_work_as_without_tls(broker, version):
+    plain = await broker.connect()
+    secret = await broker.connect(tls=client_context(version=version))
+    for client in (plain, secret):
+        await client.put(*range(50), queue_id=0)  # from the second on, on the fast path
+        await client.put("x" * 400_000, queue_id=0)
+    answers = [await client.pull(0, count=32) for client in (plain, secret)]
+    assert answers[0].bodies == answers[1].bodies == [str(n) for n in range(32)]
+    for client in (plain, secret):
+        assert (await client.pull(50)).bodies == ["x" * 400_000]
+    assert handshakes(broker) == (1, 0, 0)
 
 
-def test_held_pull_is_answered_under_tls(tmp_path):
-    async def story(broker):
-        broker.make_topic()
-        client = await broker.connect(tls=client_context())
-        waiting = asyncio.ensure_future(client.pull(0, suspend_ms=20_000))
-        await broker.held(1)
-        await (await broker.connect()).put("news")
-        assert (await waiting).bodies == ["news"]
-
-    tell(story, tmp_path, **BROKER_TLS)
+@on_broker(**BROKER_TLS)
+async def test_held_pull_is_answered_under_tls(broker):
+    broker.make_topic()
+    client = await broker.connect(tls=client_context())
+    waiting = asyncio.ensure_future(client.pull(0, suspend_ms=20_000))
+    await broker.held(1)
+    await (await broker.connect()).put("news")
+    assert (await waiting).bodies == ["news"]
 
 
-def test_requests_in_one_write_and_byte_by_byte_are_answered(tmp_path):
-    async def story(broker):
-        client = await broker.connect(tls=client_context())
-        client.send(b"".join(send_request(n, opaque=n).encode() for n in range(200)))
-        assert [(await client.receive()).opaque for _ in range(200)] == list(range(200))
-        for byte in send_request("slowly", opaque=7).encode():
-            client.send(bytes([byte]))  # a record each
-        assert (await client.receive()).opaque == 7
-
-    tell(story, tmp_path, **BROKER_TLS)
+@on_broker(**BROKER_TLS)
+async def test_requests_in_one_write_and_byte_by_byte_are_answered(broker):
+    client = await broker.connect(tls=client_context())
+    client.send(b"".join(send_request(n, opaque=n).encode() for n in range(200)))
+    assert [(await client.receive()).opaque for _ in range(200)] == list(range(200))
+    for byte in send_request("slowly", opaque=7).encode():
+        client.send(bytes([byte]))  # a record each
+    assert (await client.receive()).opaque == 7
 
 
 def test_enforcing_refuses_plain_connections_with_one_line(tmp_path, caplog):
@@ -255,43 +250,46 @@ def serve(story, **limits):
     run(whole())
 
 
+on_server = run_by(serve, given=2)
+
+
 @pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3])
-def test_large_answer_arrives_whole_and_others_are_answered_meanwhile(version):
-    async def story(server, clients):
-        large = await clients.connect(tls=client_context(version=version))
-        other = await clients.connect(tls=client_context(version=version))
-        await other.ask(ECHO)
-        large.send(RemotingCommand(HUGE, opaque=3))
-        for n in range(20):
-            assert bytes((await other.ask(ECHO, body=b"%d" % n)).body) == b"%d" % n
-        answer = await large.receive()
-        assert (answer.opaque, len(answer.body)) == (3, HUGE_BYTES)
-        assert bytes((await large.ask(ECHO, body=b"behind it")).body) == b"behind it"
+@on_server
+async def test_large_answer_arrives_whole_and_others_are_answered_meanwhile(
+    server, clients, version
+):
+    large = await clients.connect(tls=client_context(version=version))
+    other = await clients.connect(tls=client_context(version=version))
+    await other.ask(ECHO)
+    large.send(RemotingCommand(HUGE, opaque=3))
+    for n in range(20):
+        assert bytes((await other.ask(ECHO, body=b"%d" % n)).body) == b"%d" % n
+    answer = await large.receive()
+    assert (answer.opaque, len(answer.body)) == (3, HUGE_BYTES)
+    assert bytes((await large.ask(ECHO, body=b"behind it")).body) == b"behind it"
 
-    serve(story)
 
-
-def test_client_that_does_not_read_is_congested_and_its_answers_are_not_encrypted_ahead():
-    async def story(server, clients):
-        client = await clients.connect(receive_buffer=4_096, tls=client_context())
-        client._reader._transport.pause_reading()
-        client.send(RemotingCommand(HUGE))
-        await until(lambda: server.unread_bytes)
-        [connection] = server._connections
-        assert connection.is_congested
-        assert server.unread_bytes >= HUGE_BYTES
-        await asyncio.sleep(0.1)  # the kernel takes what it takes
-        encrypted = connection._tls._transport.get_write_buffer_size()
-        assert encrypted <= 2 * 65_536
-        assert connection.undelivered_bytes > HUGE_BYTES // 2
-        client.send(RemotingCommand(ECHO, opaque=2))
-        client._reader._transport.resume_reading()
-        assert len((await client.receive()).body) == HUGE_BYTES
-        assert (await client.receive()).opaque == 2
-        await until(lambda: not server.unread_bytes)
-        assert not connection.is_congested
-
-    serve(story)
+@on_server
+async def test_client_that_does_not_read_is_congested_and_its_answers_are_not_encrypted_ahead(
+    server, clients
+):
+    client = await clients.connect(receive_buffer=4_096, tls=client_context())
+    client._reader._transport.pause_reading()
+    client.send(RemotingCommand(HUGE))
+    await until(lambda: server.unread_bytes)
+    [connection] = server._connections
+    assert connection.is_congested
+    assert server.unread_bytes >= HUGE_BYTES
+    await asyncio.sleep(0.1)  # the kernel takes what it takes
+    encrypted = connection._tls._transport.get_write_buffer_size()
+    assert encrypted <= 2 * 65_536
+    assert connection.undelivered_bytes > HUGE_BYTES // 2
+    client.send(RemotingCommand(ECHO, opaque=2))
+    client._reader._transport.resume_reading()
+    assert len((await client.receive()).body) == HUGE_BYTES
+    assert (await client.receive()).opaque == 2
+    await until(lambda: not server.unread_bytes)
+    assert not connection.is_congested
 
 
 def test_slow_reader_is_cut_under_tls(caplog):
@@ -484,37 +482,31 @@ def end_of(encrypted, end):
         data += piece
 
 
-def test_stop_sends_the_closing_alert():
-    async def story(server, clients):
-        end = OwnEnd(await clients.connect())
-        await end.handshake()
-        end.send_plain(RemotingCommand(ECHO, body=b"one"))
-        await end.receive_plain()
-        server.stop_listening()
-        await server.stop()
-        assert end_of(await end.client.closed(), end) == b""
-
-    serve(story)
+@on_server
+async def test_stop_sends_the_closing_alert(server, clients):
+    end = OwnEnd(await clients.connect())
+    await end.handshake()
+    end.send_plain(RemotingCommand(ECHO, body=b"one"))
+    await end.receive_plain()
+    server.stop_listening()
+    await server.stop()
+    assert end_of(await end.client.closed(), end) == b""
 
 
-def test_half_closed_client_gets_what_it_asked_for():
-    async def story(server, clients):
-        end = OwnEnd(await clients.connect())
-        await end.handshake()
-        end.send_plain(RemotingCommand(ECHO, body=b"the last"))
-        end.client._writer.write_eof()
-        assert b"the last" in end_of(await end.client.closed(), end)
-
-    serve(story)
+@on_server
+async def test_half_closed_client_gets_what_it_asked_for(server, clients):
+    end = OwnEnd(await clients.connect())
+    await end.handshake()
+    end.send_plain(RemotingCommand(ECHO, body=b"the last"))
+    end.client._writer.write_eof()
+    assert b"the last" in end_of(await end.client.closed(), end)
 
 
-def test_connections_under_tls_count_against_the_accept_limits():
-    async def story(server, clients):
-        first = await clients.connect(tls=client_context())
-        await first.ask(ECHO)
-        refused = await clients.connect()  # whatever it would say
-        assert await refused.closed() == b""
-        assert server.refused == {"maxConnectionsPerAddress": 1}
-        assert server.tls.handshakes_completed == 1
-
-    serve(story, max_connections_per_address=1)
+@on_server(max_connections_per_address=1)
+async def test_connections_under_tls_count_against_the_accept_limits(server, clients):
+    first = await clients.connect(tls=client_context())
+    await first.ask(ECHO)
+    refused = await clients.connect()  # whatever it would say
+    assert await refused.closed() == b""
+    assert server.refused == {"maxConnectionsPerAddress": 1}
+    assert server.tls.handshakes_completed == 1

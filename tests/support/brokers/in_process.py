@@ -13,6 +13,7 @@ import threading
 import time
 
 from support.clients.remoting_clients import BrokerClients
+from support.suite.coroutine_tests import run_by
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rocketpoll.broker.controller import BrokerController, time_of_day_ms
@@ -229,6 +230,10 @@ def tell(story, root, disk=None, now_ms=time_of_day_ms, **settings):
             await story(broker)
 
     run(whole())
+
+
+in_loop = run_by(lambda story: run(story()), given=0)
+on_broker = run_by(tell)
 
 
 class BrokerThread:
