@@ -1,7 +1,5 @@
 """The broker program: one line when ready, one line and an exit code on failure, a clean stop."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The start with access lists: who can administer, damaged files, and files read again."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -2,8 +2,6 @@
 one is reported with its position.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """Pulls from a whole broker work as with RocketMQ: order of checks, codes, next offsets."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

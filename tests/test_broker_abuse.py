@@ -4,8 +4,6 @@ An honest client beside it waits for a slice of others' steps in each turn of th
 broker share the loop here, so that an exchange takes some turns.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -4,8 +4,6 @@ A send that does not wait for the disk is answered earlier; its message is flush
 nobody would see it before the next send.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 

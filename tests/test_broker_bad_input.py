@@ -2,8 +2,6 @@
 affected.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

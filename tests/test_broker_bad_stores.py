@@ -1,7 +1,5 @@
 """Brokers on damaged stores report in one line what is wrong and where, and lose nothing more."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -4,8 +4,6 @@ Batches are sent as messages and as tables. Their index and queues are made whil
 and made again from the log. `tests/store/test_even_keys.py` compares the keys of recent writes.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A broker without an importable pyarrow refuses what needs it, and says why."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

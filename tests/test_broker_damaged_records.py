@@ -6,8 +6,6 @@ or search the queue across it get an error that says so, and how to continue.
 ROCKETPOLL_DAMAGED_BYTES tries more of its bytes.
 """
 
-from __future__ import annotations
-
 import os
 import random
 

@@ -2,8 +2,6 @@
 the clock is set.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Topic deletion on a disk that refuses it changes nothing, or is completed later."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 

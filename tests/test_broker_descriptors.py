@@ -1,7 +1,5 @@
 """A broker out of file descriptors keeps serving its clients, and accepts others later."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import time

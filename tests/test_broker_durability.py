@@ -1,7 +1,5 @@
 """Durability: with SYNC_FLUSH, an acknowledged message is on the disk."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import itertools

@@ -4,8 +4,6 @@ Each row is a way in which daemons, cron, containers or shells start programs. T
 clean stop is 0 in each: supervisors count anything else as a crash.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -3,8 +3,6 @@
 The broker logs each refusal, because such clients often report nothing.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

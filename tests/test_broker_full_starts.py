@@ -1,7 +1,5 @@
 """While a full disk blocks recovery, a broker never reports a wrong end of a queue."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 

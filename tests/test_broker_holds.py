@@ -1,7 +1,5 @@
 """Pulls held by a whole broker are woken by their messages only, and answered once."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """Each limit setting works on a whole broker, and does not affect other clients."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

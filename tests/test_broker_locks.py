@@ -1,7 +1,5 @@
 """Queue locks of a whole broker, as clients acquire and lose them."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.in_process import on_broker
 

@@ -2,8 +2,6 @@
 that the next start would not find, and the broker leaves a replacement alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 

@@ -1,7 +1,5 @@
 """A message's new topic is saved to disk before the message is stored."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

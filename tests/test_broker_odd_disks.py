@@ -1,7 +1,5 @@
 """Brokers on limited file systems lose no acknowledged message, and report what is not possible."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

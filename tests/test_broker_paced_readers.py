@@ -6,8 +6,6 @@ On a machine too slow for all links at full speed, the readers are slower, but t
 the time, and as much stays unread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

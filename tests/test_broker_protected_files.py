@@ -2,8 +2,6 @@
 acknowledged messages are there once it is permitted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

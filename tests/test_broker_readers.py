@@ -1,7 +1,5 @@
 """Slow clients and those that never read have a bounded cost, and affect nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 
 from support.brokers.in_process import on_broker, run, tell

@@ -1,7 +1,5 @@
 """Changes of topics and groups on a disk that refuses them leave the previous state for clients."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import pull_request

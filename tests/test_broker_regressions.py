@@ -1,7 +1,5 @@
 """Regressions: past bugs of RocketMQ's brokers, each against a whole broker of ours."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

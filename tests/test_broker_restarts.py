@@ -1,7 +1,5 @@
 """A broker restored after a kill, as clients of real processes see it."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 

@@ -2,8 +2,6 @@
 records, responses.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Staged batches through a whole broker: what plain consumers see, and the state after a kill."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

@@ -4,8 +4,6 @@ The table at the end makes the start of each broker thread fail, in each way, in
 broker resumes after the shortage, or ends with a line that says why. It never hangs.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Timer messages of a whole broker: sends, their recall, restarts, clocks that are set."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import pull_request, pulled, send_request

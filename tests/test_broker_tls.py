@@ -1,7 +1,5 @@
 """The broker program with TLS: starts, reloads under load, openssl's client, bounded memory."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

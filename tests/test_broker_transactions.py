@@ -1,7 +1,5 @@
 """Transactions of a whole broker: half messages, their ends, and the checks of those without."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 

@@ -4,8 +4,6 @@ Only work moves the clock: each read of the store, each record and each text wri
 milliseconds. By this clock, the requests take seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -4,8 +4,6 @@ The system's reads fail, not Python's: the broker is the program that users run.
 and restarts, and logs a line that names the file, never a traceback.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 

@@ -1,7 +1,5 @@
 """Lazy imports of a new broker run in another thread; only requests that need them wait."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

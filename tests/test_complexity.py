@@ -7,8 +7,6 @@ times as long. The tests measure the CPU time of the thread. A case over the bou
 again, and its least times count, so that a busy machine does not fail it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -1,7 +1,5 @@
 """The controller starts and stops all parts in order, and leaves nothing behind on failure."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Retention deletes messages visibly: log, metrics, runtime information, health."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.in_process import on_broker, tell
 from support.brokers.metrics_endpoint import scrape

@@ -1,7 +1,5 @@
 """Files in deploy/ match the broker: settings, metrics and pages."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import os

@@ -3,8 +3,6 @@
 Each case checks a fake, under a clock that stands still after the failure.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

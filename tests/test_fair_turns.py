@@ -1,7 +1,5 @@
 """FairTurns: the order in which clients are served."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

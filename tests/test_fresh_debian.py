@@ -2,8 +2,6 @@
 mirrors and registries.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

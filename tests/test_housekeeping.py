@@ -1,7 +1,5 @@
 """Housekeeping: tasks that a broker runs without a request."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

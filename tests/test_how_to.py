@@ -1,7 +1,5 @@
 """How-to pages: their programs run and do what they say."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The Dockerfile's steps as `make image` runs them: its stages, and its files from the tree."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Processes that import each test file when its turn comes run the tests that pytest selects."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

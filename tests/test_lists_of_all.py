@@ -1,7 +1,5 @@
 """Lists of all topics and groups work at the default limits, with each at its largest size."""
 
-from __future__ import annotations
-
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupConfig,

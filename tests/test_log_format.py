@@ -1,7 +1,5 @@
 """Log records as JSON lines."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

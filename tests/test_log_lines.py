@@ -1,7 +1,5 @@
 """Log lines fit 200 columns with names as long as clusters have them."""
 
-from __future__ import annotations
-
 import ast
 import logging
 import re

@@ -1,7 +1,5 @@
 """Topics missing from an older topic table: no acknowledged message is lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """After an interrupt in the middle of a notebook cell, the next cell works."""
 
-from __future__ import annotations
-
 import queue
 from contextlib import contextmanager
 

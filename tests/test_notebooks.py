@@ -1,7 +1,5 @@
 """Notebooks run from top to bottom in a Jupyter kernel, and their saved outputs come from a run."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64decode
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`rocketpoll.opentelemetry` exports its names, and costs nothing where it is not imported."""
 
-from __future__ import annotations
-
 from support.programs.python_programs import python_program
 
 import rmq_spark.client.opentelemetry

@@ -1,7 +1,5 @@
 """A broker's log as an operator reads it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The broker and the client on macOS, the client on Windows: whether names are missing there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

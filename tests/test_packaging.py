@@ -1,7 +1,5 @@
 """Packaging: a wheel and a source archive install and work next to other packages."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

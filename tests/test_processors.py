@@ -1,7 +1,5 @@
 """All processors behind one dispatcher: every supported request has a handler."""
 
-from __future__ import annotations
-
 from support.brokers.connections import finished
 from support.brokers.every_request import TO_CLIENTS
 from support.brokers.in_process import on_broker, tell

@@ -1,7 +1,5 @@
 """The pytest plugin, run in small projects of one or two files."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Requests from the broker to a client get a reply once, or are given up once."""
 
-from __future__ import annotations
-
 import asyncio
 
 from support.brokers.in_process import in_loop

@@ -1,7 +1,5 @@
 """`make quick` selects the tests of what changed, without sockets, processes or Spark."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

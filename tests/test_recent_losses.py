@@ -1,7 +1,5 @@
 """Recent losses: one entry for each kind, for an hour, with their number in it."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """The generated reference pages are complete and up to date."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A supervisor gets the broker's states over its notification socket."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

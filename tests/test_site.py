@@ -1,7 +1,5 @@
 """The documentation site builds strictly, its links resolve, and quoted errors match the code."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

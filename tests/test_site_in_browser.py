@@ -1,7 +1,5 @@
 """The documentation site in a real Chromium: nothing is cut off, search works, code is readable."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer

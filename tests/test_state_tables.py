@@ -1,7 +1,5 @@
 """State tables are saved to their files and restored after a restart."""
 
-from __future__ import annotations
-
 import pytest
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import small_config

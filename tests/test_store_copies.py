@@ -1,7 +1,5 @@
 """Copies of a store, made as docs/operate.md says, work."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`rocketpoll.testing` runs a stream step by step: feed, inspect, stop, crash, inject failures."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import threading

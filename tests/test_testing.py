@@ -1,7 +1,5 @@
 """Test helpers: waiting for conditions, and reading the rows of a topic's stream."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 

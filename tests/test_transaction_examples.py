@@ -1,7 +1,5 @@
 """The programs of examples/transactions: killed at each of their steps, they lose no message."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """The types that a user's program sees: `mypy --strict` accepts it, and finds typical mistakes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A broker also listens on the VIP channel, two ports below its own."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

@@ -1,7 +1,5 @@
 """The web service example accepts orders and streams them to its listeners."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import sys

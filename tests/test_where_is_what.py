@@ -1,7 +1,5 @@
 """Each place that where-is-what.md names exists and contains the names in its row."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

@@ -1,7 +1,5 @@
 """AccessControl: identities of connections, refusals, and what is allowed to whom."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.connections import FakeConnection
 

@@ -1,7 +1,5 @@
 """Access lists of RocketMQ 5: which rule decides, and what a list may hold."""
 
-from __future__ import annotations
-
 import json
 from ipaddress import ip_address, ip_network
 

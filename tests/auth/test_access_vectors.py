@@ -3,8 +3,6 @@
 `tests/vectors/access` has what RocketMQ 5.5.0 and 4.9.7 answered; a whole broker is asked the same.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Any change of what a user has signed is refused, in each header codec."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

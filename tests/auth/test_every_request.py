@@ -3,8 +3,6 @@
 The cases come from a table of their own (`every_request`), and a code without a case fails.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.access import WITH_USERS, Users, forged, signed
 from support.brokers.every_request import (

@@ -1,7 +1,5 @@
 """Request rights: every code has a row, and needs follow from headers and bodies."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Rights are those of the moment: what waits is checked again, and sinks belong to their users."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import struct

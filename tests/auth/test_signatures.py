@@ -1,7 +1,5 @@
 """Signatures of requests: whose key has made them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

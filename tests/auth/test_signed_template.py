@@ -1,7 +1,5 @@
 """SignedTemplate: the same verdicts as a whole signature of each request."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

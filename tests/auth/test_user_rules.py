@@ -1,7 +1,5 @@
 """UserRules: the answers of RocketMQ 5.5.0 to who asks, as vectors have them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The tables of users and access lists: what they hold, refuse, undo and save."""
 
-from __future__ import annotations
-
 import json
 import stat
 

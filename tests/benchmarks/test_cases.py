@@ -1,8 +1,6 @@
 """Every case of each benchmark without Spark and Java runs and does its work; speed is not checked.
 The cases of the broker, of Spark and of long client runs have files of their own."""
 
-from __future__ import annotations
-
 import json
 from statistics import median
 

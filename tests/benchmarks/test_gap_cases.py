@@ -1,7 +1,5 @@
 """The gap benchmark covers everything that a broker serves or does, and each kind of turn runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.gaps import gaps

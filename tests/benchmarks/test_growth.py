@@ -1,7 +1,5 @@
 """The benchmark of growth prints a figure wherever a message's cost may depend on what grows."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import growth

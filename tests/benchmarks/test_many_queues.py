@@ -1,7 +1,5 @@
 """A store with very many queues starts within bounds of CPU and memory."""
 
-from __future__ import annotations
-
 import re
 import resource
 

@@ -1,7 +1,5 @@
 """The archive for Spark's workers contains all that they need."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile

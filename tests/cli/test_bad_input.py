@@ -1,7 +1,5 @@
 """Each command with bad input prints one line that says what is wrong and what to do."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

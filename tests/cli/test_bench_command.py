@@ -1,7 +1,5 @@
 """``rocketpoll bench`` counts only messages that were really sent, read or received."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

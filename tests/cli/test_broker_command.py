@@ -1,7 +1,5 @@
 """The command line starts our own broker module, whatever the working directory contains."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

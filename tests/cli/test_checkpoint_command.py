@@ -1,7 +1,5 @@
 """``rocketpoll checkpoint``: what it displays, and how a query continues from its checkpoint."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A query's lag computed from its checkpoint, and a group moved to the query's position."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

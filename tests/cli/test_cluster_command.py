@@ -1,7 +1,5 @@
 """``rocketpoll cluster``: which brokers and name servers are there, and whether all is well."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import ExitStack

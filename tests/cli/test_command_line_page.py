@@ -1,7 +1,5 @@
 """The page about the command line lists only commands and options that exist."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import time

@@ -1,7 +1,5 @@
 """Shell completion: scripts that shells accept, and names of commands, topics and groups."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Cluster connection settings: options override a profile, which overrides the environment."""
 
-from __future__ import annotations
-
 import shlex
 
 import click

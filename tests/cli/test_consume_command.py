@@ -1,7 +1,5 @@
 """``rocketpoll consume``: any start position, filters, following; no group's offsets change."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

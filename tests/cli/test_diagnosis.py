@@ -1,7 +1,5 @@
 """The diagnosis of a group: in which condition it is, from its state and from two looks."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import Clients

@@ -1,7 +1,5 @@
 """``rocketpoll dlq``: which groups have dead letters, what they contain, how they are resent."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """Each command's help has an example, and each example runs as written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Client errors appear on the command line as one line that says what to do."""
 
-from __future__ import annotations
-
 import logging
 import re
 import socket

@@ -1,7 +1,5 @@
 """``rocketpoll group``: why a group is stuck, and how it is moved to another position."""
 
-from __future__ import annotations
-
 import re
 import sys
 from itertools import product

@@ -3,8 +3,6 @@
 Rich colors tables itself; all other output is text, line ends and tabs.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

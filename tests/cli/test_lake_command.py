@@ -1,7 +1,5 @@
 """``rocketpoll lake`` writes each message of a topic to a Delta table exactly once."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The command line finds and lists its commands, and each way of ending has its exit code."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``rocketpoll message`` displays one message: its position, its content, and who consumed it."""
 
-from __future__ import annotations
-
 import json
 import threading
 

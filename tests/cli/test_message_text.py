@@ -1,7 +1,5 @@
 """Messages as text: formats, JSON, bodies, and the escaping of control characters."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

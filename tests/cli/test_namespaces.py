@@ -1,7 +1,5 @@
 """Commands within a namespace show and take short names; those of a whole cluster full ones."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

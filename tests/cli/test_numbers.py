@@ -1,7 +1,5 @@
 """Numbers too large for the clock are refused wherever the command line takes a number."""
 
-from __future__ import annotations
-
 import pytest
 from support.programs.cli_commands import EVERY
 

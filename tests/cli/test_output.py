@@ -1,7 +1,5 @@
 """Command output: tables for people, and formats for programs."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Positions in a topic, as users write them on the command line."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timezone
 

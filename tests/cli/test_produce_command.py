@@ -1,7 +1,5 @@
 """``rocketpoll produce``: lines, files and JSON lines."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Queue names on the command line."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

@@ -1,7 +1,5 @@
 """``rocketpoll sink`` displays what queries have committed, from manifests and without Spark."""
 
-from __future__ import annotations
-
 import pytest
 from support.stores.staged_batches import commit_batch
 

@@ -1,7 +1,5 @@
 """``rocketpoll store`` on a store's directory: dump, verify, stat."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """``rocketpoll top`` displays rates and lags live."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """``rocketpoll topic``: create, change, list, describe, delete."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """``rocketpoll topic copy``: what a copy keeps, where it continues, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The command tree: nouns, verbs, and their lazy loading."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

@@ -4,8 +4,6 @@ Each number is a sum over the brokers, or each broker's own by name; a member co
 many brokers it is connected to.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Usage errors name the problem and what to write, also for those who know other tools."""
 
-from __future__ import annotations
-
 import click
 import pytest
 from support.programs.cli_commands import EVERY

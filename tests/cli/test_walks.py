@@ -1,7 +1,5 @@
 """Walkthroughs of an operator who uses the command line alone, with the commands of its page."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

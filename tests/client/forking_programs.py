@@ -6,8 +6,6 @@ prints its outcome as JSON in the last line. BROKER is the address of broker-a. 
 through a pipe, and exits without its parent's cleanup.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

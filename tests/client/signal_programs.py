@@ -7,8 +7,6 @@ signal handler shuts down all clients, as services do, and ends the program;
 with "raises" Ctrl-C raises KeyboardInterrupt, and a with statement shuts down.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

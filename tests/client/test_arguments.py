@@ -5,8 +5,6 @@ The tables are complete: a new argument needs a row with the values it is likely
 with.
 """
 
-from __future__ import annotations
-
 import re
 from enum import IntEnum
 

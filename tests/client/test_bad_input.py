@@ -4,8 +4,6 @@ Each failure is combined with each kind of request, to name servers and to broke
 waits for requests under way.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

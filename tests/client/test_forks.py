@@ -2,8 +2,6 @@
 parent's keep working.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 from collections import Counter

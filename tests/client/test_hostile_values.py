@@ -5,8 +5,6 @@ The calls are found by their signatures. A new public method or parameter needs 
 `calls_of`, and is then tested with all values of `hostile_arguments`.
 """
 
-from __future__ import annotations
-
 import inspect
 import time
 from concurrent.futures import wait

@@ -1,7 +1,5 @@
 """Clients in common hosts of Python code: workers of gunicorn and Celery, and gevent's threads."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Ctrl-C or an exception of a signal handler ends a call cleanly, and the client stays usable."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

@@ -2,8 +2,6 @@
 the limit.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import queue

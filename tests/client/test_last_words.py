@@ -3,8 +3,6 @@
 No other thread of the program runs any more, so nothing may wait for one.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.programs.python_programs import last_line_of
 

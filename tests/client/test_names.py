@@ -1,7 +1,5 @@
 """Names of topics, groups and clients are checked before anything is sent."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import suppress
 from enum import Enum

@@ -1,7 +1,5 @@
 """Observers see sends, polls and listeners."""
 
-from __future__ import annotations
-
 import pytest
 from support.messages.received_messages import several
 

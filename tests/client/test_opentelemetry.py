@@ -1,7 +1,5 @@
 """Spans, trace context and counters of an instrumented client."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """A failure of one user, broker, message or file does not affect others of the same client."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import suppress
 

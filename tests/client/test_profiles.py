@@ -1,7 +1,5 @@
 """Profiles of connection settings: what is read, what is refused, and who may read the file."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

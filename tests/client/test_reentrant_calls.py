@@ -4,8 +4,6 @@ Each call ends in an answer or in one of the client's errors, and none blocks th
 logged while a mutex is held: a handler that calls the client may need that mutex.
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading

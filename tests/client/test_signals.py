@@ -3,8 +3,6 @@
 See `signal_programs`. ROCKETPOLL_SIGNALS=1000 sends as many at random moments.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import signal

@@ -1,7 +1,5 @@
 """Subscriptions by tags and SQL as brokers read them."""
 
-from __future__ import annotations
-
 import pytest
 from support.messages.received_messages import received
 

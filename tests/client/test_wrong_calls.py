@@ -1,7 +1,5 @@
 """Unknown keyword arguments: the error names the user's class and the closest parameter."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

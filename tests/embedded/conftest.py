@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from rmq_spark.client.api.broker_api import BrokerApi

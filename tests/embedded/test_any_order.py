@@ -4,8 +4,6 @@ No call hangs or finds the broker's own port in use. No thread, task or listener
 and with SYNC_FLUSH every acknowledged message is there in the end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import shutil

@@ -1,7 +1,5 @@
 """A broker in its own process ends with its parent, and is ours whatever the directory contains."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

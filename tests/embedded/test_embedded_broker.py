@@ -1,7 +1,5 @@
 """Lifecycle of an embedded broker: ready when the call returns, stopped with its owner, private."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

@@ -1,7 +1,5 @@
 """The embedded broker's disk: simulated times, a full disk, and power loss."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

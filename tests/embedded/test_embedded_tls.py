@@ -1,7 +1,5 @@
 """Embedded brokers with TLS: helpers and clients need one argument, and no file is left."""
 
-from __future__ import annotations
-
 import os
 import stat
 from contextlib import suppress

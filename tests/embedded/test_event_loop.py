@@ -2,8 +2,6 @@
 loops.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

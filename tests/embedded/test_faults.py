@@ -1,7 +1,5 @@
 """Faults of an embedded broker look real to clients, and end with their block."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """Test helpers of the embedded broker: send, read everything, wait for messages."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 

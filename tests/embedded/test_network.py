@@ -1,7 +1,5 @@
 """The simulated network between server and clients: slow, cut and held, on both kinds of loops."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import socket

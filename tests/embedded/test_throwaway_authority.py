@@ -1,7 +1,5 @@
 """Certificates of a throw-away authority: OpenSSL accepts them, and nobody else's."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import shutil

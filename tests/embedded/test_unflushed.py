@@ -1,7 +1,5 @@
 """A power loss drops exactly the writes of a file since its last flush."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

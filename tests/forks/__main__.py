@@ -5,8 +5,6 @@ python -m forks --seed 157                 one; again and again with --times 20
 python -m forks --seed 157 --notes DIR     one, and what its processes noted
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

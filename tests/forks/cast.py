@@ -6,8 +6,6 @@ Each step is noted with the state in which the object was and with what came of 
 of it is the model's: `judge`.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

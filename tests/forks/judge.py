@@ -3,8 +3,6 @@
 It gets the notes of all processes of a story, and what is stored in the end; it knows no client.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from itertools import pairwise
 

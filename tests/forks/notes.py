@@ -6,8 +6,6 @@ A line is one write to the end of the file, so that those of several processes n
 is lost by a process that is killed behind it.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

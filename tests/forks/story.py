@@ -7,8 +7,6 @@ model objects to. The same seed draws the same objects, moments and steps. Threa
 so that a failure may need some runs to come again.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import multiprocessing

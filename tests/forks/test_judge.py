@@ -1,7 +1,5 @@
 """The fork model detects violations: each rule is broken once."""
 
-from __future__ import annotations
-
 import pytest
 from forks.judge import judge
 

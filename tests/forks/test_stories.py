@@ -2,8 +2,6 @@
 SEEDS=5000` runs more.
 """
 
-from __future__ import annotations
-
 import pytest
 from forks.__main__ import campaign
 from support.suite.selection import count

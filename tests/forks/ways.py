@@ -12,8 +12,6 @@ spawn
 forkserver
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

@@ -4,8 +4,6 @@ A real RocketMQ 4.9.7 has accounts, 5.5.0 users and lists; ours has either. What
 refused in the broker's own words.
 """
 
-from __future__ import annotations
-
 import io
 import time
 

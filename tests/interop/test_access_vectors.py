@@ -1,7 +1,5 @@
 """A real RocketMQ with access lists answers as the committed vectors say."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

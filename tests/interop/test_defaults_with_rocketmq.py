@@ -1,7 +1,5 @@
 """What from-rocketmq.md calls the same has the members and defaults of RocketMQ's classes."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import json

@@ -3,8 +3,6 @@
 The library's newest release has no TLS, so these brokers have none either.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.access.secured_brokers import (
     GROUPS,

@@ -5,8 +5,6 @@ The client is Apache's for Python, in a virtual environment of its own, as it ne
 protobuf than others.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

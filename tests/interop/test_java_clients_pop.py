@@ -3,8 +3,6 @@
 The mode is set with RocketMQ's own command. Each test is run against a real RocketMQ as well.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.rocketmq.java_clients import bodies_of, numbered

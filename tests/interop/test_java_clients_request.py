@@ -3,8 +3,6 @@
 Each test is run against a real RocketMQ and against our broker, by clients of both versions.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.rocketmq.java_clients import JavaError, bodies_of, to_send
 from support.rocketmq.real_broker import CLUSTER

@@ -4,8 +4,6 @@ Each kind of producer and consumer of both versions, with both header codecs, ag
 RocketMQ with the same users and lists, and against our broker with each kind of lists.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

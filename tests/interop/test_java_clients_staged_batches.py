@@ -5,8 +5,6 @@ Each pull response gives the first row of an unfinished batch as the queue's end
 consumer gets a part of it. Pulls that wait for more are held.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from random import Random

@@ -3,8 +3,6 @@
 Against a real RocketMQ with a certificate, and against our broker with the same one.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import (
     RocketMQBroker,

@@ -3,8 +3,6 @@
 Each test is run against a real RocketMQ and against our broker, by clients of both versions.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.rocketmq.java_clients import to_send

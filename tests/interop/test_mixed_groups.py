@@ -4,8 +4,6 @@ Each test is run against a real RocketMQ and against our broker,
 beside Java clients of both versions.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

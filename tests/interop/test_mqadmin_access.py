@@ -3,8 +3,6 @@
 Each test is run against a real RocketMQ and against our broker, both under TLS.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.access.answers import OPERATOR
 from support.access.secured_brokers import (

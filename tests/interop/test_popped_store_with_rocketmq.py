@@ -3,8 +3,6 @@
 What was acknowledged at one stays so at the other, and what was not is delivered again there.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -4,8 +4,6 @@ The suite of our clients runs behind the proxy as well: tests/client/conformance
 peers``.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import NAME, wait_until
 from support.brokers.clusters import PROXY, Cluster, running

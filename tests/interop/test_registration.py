@@ -1,7 +1,5 @@
 """Our broker in a cluster of RocketMQ: registered at real name servers, beside a real broker."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import store_config, wait_until
 from support.rocketmq.java_clients import JavaClients, Scenario, bodies_of, numbered

@@ -5,8 +5,6 @@ broker has left open ends at the second, or, where RocketMQ 4.9 has no such feat
 return.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections import Counter

@@ -2,8 +2,6 @@
 random groups.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -4,8 +4,6 @@ By default, RocketMQ uses a self-signed certificate and accepts clients with TLS
 certificates and ``enforcing``, it accepts only clients that its own authority has certified.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import NAME, settings, store_config, wait_until
 from support.brokers.tls_cluster import KNOWN, TlsCluster, assert_messages_go_every_way

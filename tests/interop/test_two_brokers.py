@@ -4,8 +4,6 @@ Sends and consumers of each kind continue, no acknowledged message is lost, noth
 committed, and the other broker's clients do not wait.
 """
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time

@@ -1,7 +1,5 @@
 """A store with compaction, priorities, lite and static topics of RocketMQ 5 under our broker."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 All figures are steps, of which the hold service does one after the other.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.hold_service import Client, Codes, Hold, a_pull
 

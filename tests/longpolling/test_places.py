@@ -1,7 +1,5 @@
 """Hold quotas of clients, compared with a plain list."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The lines in which pops wait, and how an arrival finds them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from rocketpoll.broker.longpolling.pop_request import PopWaiters, polling_key

@@ -2,8 +2,6 @@
 behind.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

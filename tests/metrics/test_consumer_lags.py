@@ -1,7 +1,5 @@
 """Consumer lag metrics, in messages and in time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Metrics exposition: samples become text in steps, once for all concurrent scrapes."""
 
-from __future__ import annotations
-
 import logging
 
 from prometheus_client.parser import text_string_to_metric_families

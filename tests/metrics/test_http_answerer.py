@@ -1,7 +1,5 @@
 """The HTTP port for scrapers and probes, with well-behaved and other clients."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The broker's metrics port: its paths, and the cost of a scrape for other clients."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

@@ -1,7 +1,5 @@
 """This broker's own metrics change with the events that they count."""
 
-from __future__ import annotations
-
 from zlib import crc32
 
 from support.brokers.in_process import on_broker

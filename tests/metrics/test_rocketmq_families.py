@@ -1,7 +1,5 @@
 """RocketMQ's metrics, as its dashboards query them."""
 
-from __future__ import annotations
-
 from support.brokers.in_process import on_broker, tell
 from support.brokers.metrics_endpoint import scrape
 from support.clients.pops import ack, pop

@@ -1,7 +1,5 @@
 """Popped messages of a whole broker: invisible until acknowledged or until their time is over."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ The model knows what was acknowledged, and until when each message is invisible.
 no message is lost, and without a kill none is delivered while it is invisible or acknowledged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

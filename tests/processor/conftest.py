@@ -1,7 +1,5 @@
 """What the tests of the processors share."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.admin_processors import AdminRoom
 from support.brokers.processors import open_parts

@@ -1,7 +1,5 @@
 """The dispatcher finds a request's handler by its code, and turns exceptions into responses."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -3,8 +3,6 @@
 The table always holds, for each name, the last requested value that was not refused.
 """
 
-from __future__ import annotations
-
 import errno
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Request handlers: typed headers, JSON bodies, refusals, and permission checks."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Responses from templates decode to the same as those of any codec."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.connections import FakeConnection
 

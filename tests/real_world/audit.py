@@ -1,8 +1,6 @@
 """An audit: a client that reads everything which a broker has, after each start. It reports what it
 finds to the ledger."""
 
-from __future__ import annotations
-
 from world.acts import GROUPS, QUEUES
 from world.acts.groups import query_offset
 from world.acts.pulls import Asked, pull_once

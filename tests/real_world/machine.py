@@ -6,8 +6,6 @@ loss leaves. After a kill the next process finds the disk as it is; after a powe
 draws it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

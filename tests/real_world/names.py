@@ -3,8 +3,6 @@
 No message is ever sent to them, so no send creates one again.
 """
 
-from __future__ import annotations
-
 import json
 
 from world.acts import Act

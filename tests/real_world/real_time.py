@@ -4,8 +4,6 @@ RealTime   what `world.kernel` is to them: the time, what is to happen later, an
 Sockets    what `world.network` is to them: it connects an `End`, by TCP
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

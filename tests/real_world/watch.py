@@ -3,8 +3,6 @@
 It takes the place of `world.watch`, and answers the same questions.
 """
 
-from __future__ import annotations
-
 SLACK_SECONDS = 3.0
 """Periodic work of a broker, every few hundred milliseconds, is done after this time."""
 

@@ -6,8 +6,6 @@ What clients do, and what must hold, is that of the simulated world: acts, playe
 leaves is drawn.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 from real_world.audit import Audit

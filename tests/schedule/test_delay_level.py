@@ -1,7 +1,5 @@
 """Delivery times of delayed messages: never early, and late by at most the level's resolution."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

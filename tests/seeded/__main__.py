@@ -12,8 +12,6 @@ Each copy of the sources has one bug at a time, and several copies are tested si
 table is in the order in which the bugs were caught. `catalogue.py` describes the form of a bug.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import queue

@@ -1,7 +1,5 @@
 """The catalogue of seeded bugs is consistent; `make seeded` runs the bugs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

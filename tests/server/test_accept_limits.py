@@ -1,7 +1,5 @@
 """Which new clients may stay: by number, address and second."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

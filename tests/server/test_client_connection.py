@@ -1,7 +1,5 @@
 """A client connection without a socket: bytes to requests, and responses to bytes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """File descriptors of a broker: the limit is raised, and divided if it is too low."""
 
-from __future__ import annotations
-
 import resource
 
 import pytest

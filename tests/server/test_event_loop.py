@@ -1,7 +1,5 @@
 """The loop's clock in whole milliseconds, its timer for the next event, and jobs that are due."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 

@@ -1,7 +1,5 @@
 """Partial requests: which clients are disconnected when these take too much memory."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

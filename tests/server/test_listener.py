@@ -1,7 +1,5 @@
 """A listener accepts clients on each loop; while none can be accepted they wait in the backlog."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

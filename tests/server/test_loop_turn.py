@@ -2,8 +2,6 @@
 moves the clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import Future
 from functools import partial

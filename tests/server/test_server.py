@@ -1,7 +1,5 @@
 """The server over real sockets: good clients are served, bad ones are closed and affect nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The permits of multi-step requests: who gets one when."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,8 +1,6 @@
 """Invalid values of each setting are refused with the bounds; the broker serves at the bounds. New
 settings are covered without a change here."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import fields
 

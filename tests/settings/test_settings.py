@@ -1,7 +1,5 @@
 """Settings: every key, its default and bounds; all errors are reported together."""
 
-from __future__ import annotations
-
 import dataclasses
 import pwd
 import re

@@ -4,8 +4,6 @@ A query reads units: single messages, or with isolation=committed whole batches 
 test is run for both.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from itertools import count
 

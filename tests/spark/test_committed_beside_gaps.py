@@ -2,8 +2,6 @@
 the manifests.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

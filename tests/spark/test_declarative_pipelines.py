@@ -1,7 +1,5 @@
 """Spark Declarative Pipelines: the example runs again and again, and one run of it is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

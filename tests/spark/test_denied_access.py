@@ -1,7 +1,5 @@
 """Source and sink whose user lacks a right: the query fails with one line that says what to do."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from support.brokers.secured import client_of, secured_broker

@@ -3,8 +3,6 @@
 Maven serves releases of both for Spark 4.1, so that the programs run in that one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

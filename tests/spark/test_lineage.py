@@ -1,7 +1,5 @@
 """OpenLineage events of queries, by the real client of openlineage-python."""
 
-from __future__ import annotations
-
 import json
 import sys
 from datetime import datetime, timezone

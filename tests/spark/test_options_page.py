@@ -1,7 +1,5 @@
 """docs/options.md and the code have the same options, defaults, columns and formats."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

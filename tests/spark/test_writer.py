@@ -1,7 +1,5 @@
 """The sink's writers without Spark; `test_sink_batches` and `test_sink_streams` use Spark."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Records of the batch journal survive a crash or damage at its end."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """BatchTable after a restart, after a power loss, and with files of an older copy."""
 
-from __future__ import annotations
-
 import errno
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Staged batches: all rows become visible at once or never, whatever fails or is killed."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

@@ -4,8 +4,6 @@ Stories delete and recreate topics, expire log files, write checkpoints and reop
 power fails at any moment and takes pages of any file with it, also of a queue.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -5,8 +5,6 @@ at once; then the checkpoint continues, and a crash or power loss at any later m
 store in a correct state.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from functools import partial

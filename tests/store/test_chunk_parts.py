@@ -1,7 +1,5 @@
 """Long chunks are checked in parts and appended as one, without other messages in between."""
 
-from __future__ import annotations
-
 import pytest
 from support.stores.small_store import STORE_HOST, bodies, message, open_store, read_all
 

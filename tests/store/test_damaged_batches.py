@@ -4,8 +4,6 @@ The rows of an acknowledged batch are there and stay there; those of an unfinish
 Otherwise the start is refused with the file's name, and has changed no row.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A start of a small store detects any wrong entry of a queue or of the index."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Records match the entries that point at them, checked one by one and in bulk."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -2,8 +2,6 @@
 messages one by one.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st

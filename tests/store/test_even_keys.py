@@ -1,7 +1,5 @@
 """Keys of recent writes hashed by columns equal those hashed message by message."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given

@@ -5,8 +5,6 @@ each order occurs and can be repeated. The last test breaks the store on purpose
 to be noticed.
 """
 
-from __future__ import annotations
-
 import os
 import random
 

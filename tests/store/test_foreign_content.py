@@ -1,7 +1,5 @@
 """Stores with foreign content: RocketMQ's light queues, and arbitrary names in any directory."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """Which writes the index takes from memory, and which it reads from the log."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

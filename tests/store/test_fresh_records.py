@@ -1,7 +1,5 @@
 """Recently written records in memory are complete or absent."""
 
-from __future__ import annotations
-
 import pytest
 
 from rocketpoll.broker.store.records.recent_writes import (

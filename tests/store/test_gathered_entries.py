@@ -1,7 +1,5 @@
 """Hidden entries, written step by step, become visible at one moment."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -1,7 +1,5 @@
 """One index file: RocketMQ's format, hash chains that always end, and states after a crash."""
 
-from __future__ import annotations
-
 import random
 import struct
 import tempfile

@@ -1,7 +1,5 @@
 """Chunks are indexed from memory in steps, with the same result as from the log."""
 
-from __future__ import annotations
-
 import errno
 import random
 

@@ -1,7 +1,5 @@
 """The index over many files: adding, rolling over, loss and recovery, lookup."""
 
-from __future__ import annotations
-
 import errno
 import random
 import tempfile

@@ -1,7 +1,5 @@
 """Column hashes equal the hash of single strings, which is verified against Java."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import given

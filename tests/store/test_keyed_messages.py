@@ -1,7 +1,5 @@
 """Keys of many messages are those of each."""
 
-from __future__ import annotations
-
 import pytest
 from support.stores.small_store import encoded, message, open_store
 

@@ -1,7 +1,5 @@
 """The store waits out a temporary lack of disk space, descriptors or memory, and reports it."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Very large batches are built in steps: same records, and in the log all or none."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

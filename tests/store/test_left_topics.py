@@ -2,8 +2,6 @@
 during reads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 from pathlib import Path

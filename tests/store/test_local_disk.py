@@ -1,7 +1,5 @@
 """Operations that `LocalDisk` reports as done were requested of the system, below Python's `os`."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

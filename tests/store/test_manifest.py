@@ -1,7 +1,5 @@
 """Manifest files: their content matches the files at that time, and nothing relies on more."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """A MemoryError at any line of putting messages: each caller gets a true answer, none is stuck."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """mypy keeps queue offsets and physical offsets apart in the store's whole interface."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

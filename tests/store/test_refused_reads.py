@@ -1,7 +1,5 @@
 """A start whose disk reads fail, for a while or for ever."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Rollback marks the records of a batch in place, and changes no other byte."""
 
-from __future__ import annotations
-
 import pytest
 from support.stores.small_store import bodies, components_of, crash, message, open_store
 from support.stores.staged_batches import result_of, sized

@@ -1,7 +1,5 @@
 """Staging: files of staged chunks, found again by the next start, and removed in time."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import threading

@@ -4,8 +4,6 @@ Messages, checkpoints, deletions of topics, and queues without room on the disk 
 The directory is copied before each of some disk operations, as a kill would leave it.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import random

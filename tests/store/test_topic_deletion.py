@@ -2,8 +2,6 @@
 ones.
 """
 
-from __future__ import annotations
-
 import shutil
 from itertools import count
 

@@ -2,8 +2,6 @@
 case-insensitive disks.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """A recreated topic is recognized from the log when no manifest records it any more."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

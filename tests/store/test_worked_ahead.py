@@ -1,7 +1,5 @@
 """Rows prepared for dispatch during a commit match those read from the log."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 

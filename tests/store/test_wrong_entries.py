@@ -1,7 +1,5 @@
 """Which of two overlapping entries is wrong; `test_reader` covers reads that meet them."""
 
-from __future__ import annotations
-
 import pytest
 from support.stores.small_store import components_of, message, open_store, write_entry
 

@@ -4,8 +4,6 @@ on files are recorded.
 ORDERS is JSON: ``disk``, ``recording``, ``seed`` and ``rules``. The rest is for the broker.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

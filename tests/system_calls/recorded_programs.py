@@ -1,7 +1,5 @@
 """Small programs whose calls on files are recorded: for the tests of the recorder."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

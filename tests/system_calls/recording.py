@@ -6,8 +6,6 @@ The process locks the file from before a call until it is recorded. So a kill un
 comes in between, and exactly the executed calls are recorded. Both processes use the same Python.
 """
 
-from __future__ import annotations
-
 import fcntl
 import marshal
 import os

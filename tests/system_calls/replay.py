@@ -1,7 +1,5 @@
 """Tells a model of power losses what a process did, call by call, as it was recorded."""
 
-from __future__ import annotations
-
 import os
 from pathlib import PurePath
 

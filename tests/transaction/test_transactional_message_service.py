@@ -1,7 +1,5 @@
 """Checks of half messages: each transaction ends as its producer says, whatever is killed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

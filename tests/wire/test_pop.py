@@ -3,8 +3,6 @@
 The texts in quotes were written by the classes of RocketMQ 5.5.0.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

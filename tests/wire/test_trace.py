@@ -1,7 +1,5 @@
 """Message traces are written and read as by RocketMQ's TraceDataEncoder."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

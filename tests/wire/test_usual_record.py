@@ -1,7 +1,5 @@
 """The fast decoder of usual records matches `record`, and leaves all other records to it."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 

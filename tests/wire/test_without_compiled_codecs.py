@@ -2,8 +2,6 @@
 archive.
 """
 
-from __future__ import annotations
-
 from support.programs.python_programs import python_program
 
 from rocketpoll import EmbeddedBroker

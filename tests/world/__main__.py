@@ -5,8 +5,6 @@ python -m world --seed 157                  one, with its trace
 python -m world --story FILE                a saved story
 """
 
-from __future__ import annotations
-
 import sys
 
 from world.drawing import draw

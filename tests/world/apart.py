@@ -3,8 +3,6 @@
 A test's result is a line of JSON in a pipe: its id, its outcome, and the reason for a bad one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

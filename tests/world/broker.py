@@ -1,7 +1,5 @@
 """A broker in a simulated world: one life after the other, on the disk that the last one left."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -4,8 +4,6 @@ Each request gets a response, or None: the connection broke, or nothing came in 
 judges the responses.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from world.network import End

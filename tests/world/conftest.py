@@ -5,8 +5,6 @@ have threads left, such as those of Spark's driver and of brokers, which must no
 A process runs all tests of its file, because its start takes longer than many a story.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -4,8 +4,6 @@ Each seed has a character of its own, because most bugs need several rare things
 only sends, one with a disk that is always full, one whose broker dies every second.
 """
 
-from __future__ import annotations
-
 import random
 
 from world.acts import ACTS, OF_CLIENTS, OF_COMMITTERS, OF_POPPERS, OF_SINKS

@@ -10,8 +10,6 @@ Troubles of a disk, each for a while:
               failed flush the store needs a restart
 """
 
-from __future__ import annotations
-
 import errno
 
 from world.disk import Verdict

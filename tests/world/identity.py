@@ -3,8 +3,6 @@
 with Identity(kernel, dice):     os.getpid, os.urandom are the world's
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 

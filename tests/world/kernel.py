@@ -13,8 +13,6 @@ Time is virtual: it stands still while something runs, and advances to the next 
 If somebody waits and no event is left, that is a `Deadlock`, with the stacks of all who wait.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import traceback

@@ -11,8 +11,6 @@ although it was refused or deleted; or one that a pull has skipped.
 `life_ended` records what a crash may take.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from world.batches import Batches

@@ -1,7 +1,5 @@
 """Queue locks by group: no two members may hold the same queue at the same time."""
 
-from __future__ import annotations
-
 
 class Locks:
     """The locks that members were granted and have not begun to release."""

@@ -4,8 +4,6 @@ Operators read the log only when something is wrong; so a line of level ERROR, o
 traceback, is a defect if nothing was wrong with the disk, whatever the clients saw.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 

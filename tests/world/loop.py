@@ -6,8 +6,6 @@ the dice decide: uvloop uses a plain `Handle` for a timer that is due in less th
 millisecond, and silently retries when it cannot accept a connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -4,8 +4,6 @@ Machine      its disk, its clock, its power; it outlives its processes
 Process      one life of a program: its threads, its sockets; dead at the next event
 """
 
-from __future__ import annotations
-
 from world.kernel import Killed
 
 

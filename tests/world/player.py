@@ -4,8 +4,6 @@
 runs.
 """
 
-from __future__ import annotations
-
 from world.acts import ACTS
 from world.client import ANSWER_SECONDS, Connection
 

@@ -1,7 +1,5 @@
 """Shrinks a failing story: removes parts as long as it fails in the same way."""
 
-from __future__ import annotations
-
 import re
 import time
 

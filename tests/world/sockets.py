@@ -8,8 +8,6 @@ socket that sends nothing, by which a program finds out its own address. A threa
 socket passes the baton on; closing the socket in another thread does not wake it, `shutdown` does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """The common base of worlds: a kernel, a network, random generators for each part, and a trace."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import random

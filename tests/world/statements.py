@@ -8,8 +8,6 @@ while no function is set. (A trace function would be called for each line and ea
 threads, and cost more than the code that it watches.)
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import contextlib

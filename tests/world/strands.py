@@ -7,8 +7,6 @@ one between threads of the system. What Python keeps for each thread also belong
 context, its handled exception, and here its running event loop.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import threading

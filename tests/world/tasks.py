@@ -7,8 +7,6 @@
 They run as events of the kernel, so they must not call anything that blocks in another way.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 

@@ -3,8 +3,6 @@
 A failing story is shrunk and saved as a file.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import time

@@ -1,7 +1,5 @@
 """Delayed and repeated responses arrive whole, and no others are changed."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

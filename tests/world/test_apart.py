@@ -1,7 +1,5 @@
 """Tests in a process of their own: each result is reported where the test was requested."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The model of staged batches detects each lie of a broker, told by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The client ledger detects each lie of a client, told by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -2,8 +2,6 @@
 one.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """The kernel: one event at a time in random order, kills are final, and deadlocks are detected."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

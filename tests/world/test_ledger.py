@@ -1,7 +1,5 @@
 """The ledger detects each lie of a broker, told by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

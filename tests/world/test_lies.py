@@ -1,7 +1,5 @@
 """Lying brokers of simulated worlds tell each lie to the programs of a story only."""
 
-from __future__ import annotations
-
 import random
 from itertools import product, repeat
 

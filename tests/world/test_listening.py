@@ -4,8 +4,6 @@ them.
 Those of a process that dies are notified.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import random

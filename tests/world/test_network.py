@@ -2,8 +2,6 @@
 break.
 """
 
-from __future__ import annotations
-
 import random
 
 from world.kernel import Kernel

@@ -3,8 +3,6 @@
 `make commitworld SEEDS=1000` runs more.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

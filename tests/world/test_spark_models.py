@@ -1,7 +1,5 @@
 """The models of queries detect wrong ones and accept right ones, told by hand."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 Each draw has a fault here that nothing else would detect; `make seeded` has more.
 """
 
-from __future__ import annotations
-
 from itertools import count, islice
 
 import pytest

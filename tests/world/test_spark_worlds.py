@@ -3,8 +3,6 @@
 A failing story is shrunk, and the report says how to run it again.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

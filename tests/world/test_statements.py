@@ -1,7 +1,5 @@
 """A function is called before each statement of loaded functions, and afterwards never again."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

@@ -1,7 +1,5 @@
 """Python's threads, locks, queues and pools in a world's time and in its random order."""
 
-from __future__ import annotations
-
 import queue
 import random
 import threading

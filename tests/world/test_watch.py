@@ -1,7 +1,5 @@
 """The watch detects each table in which a broker keeps something of departed clients."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace

@@ -12,8 +12,6 @@ Threads outside the world, such as pytest's, keep the real clock. Locks created 
 those of logging, stay real: nothing in the world may wait while it holds one.
 """
 
-from __future__ import annotations
-
 import _threading_local
 import concurrent.futures.thread
 import contextlib

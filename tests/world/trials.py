@@ -1,7 +1,5 @@
 """Common tests of every kind of world: some seeds, saved failures, and one story run twice."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

@@ -5,8 +5,6 @@ after its time; nothing remains of a departed client. While a world has troubles
 longer, no times are checked. Each check covers only what is certain.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

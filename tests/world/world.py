@@ -4,8 +4,6 @@ World(story).tell() ──> a trace that is the same, byte for byte, for the sam
                    └──> Broken: a broken promise, with the trace up to there
 """
 
-from __future__ import annotations
-
 import errno
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Accounts of plain_acl.yml: what a file may hold, and what an account may do."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """PlainRules: the answers of RocketMQ 4.9.7 under a plain_acl.yml, or stricter ones."""
 
-from __future__ import annotations
-
 import pytest
 from support.access import answers
 from support.access.plain_lists import ACCOUNTS, PLAIN_ACL

@@ -1,7 +1,5 @@
 """White addresses cover what RocketMQ 4.9's do, and never more."""
 
-from __future__ import annotations
-
 import json
 from ipaddress import ip_address
 

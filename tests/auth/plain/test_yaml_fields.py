@@ -1,7 +1,5 @@
 """Maps of a YAML file: what their fields hold, and faults with their places."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

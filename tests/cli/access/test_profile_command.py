@@ -1,7 +1,5 @@
 """``rocketpoll profile``: profiles made, chosen and deleted by verbs, in a file with comments."""
 
-from __future__ import annotations
-
 import stat
 
 import pytest

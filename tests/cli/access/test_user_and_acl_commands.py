@@ -1,7 +1,5 @@
 """``rocketpoll user`` and ``rocketpoll acl`` on a broker that authenticates its clients."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One console for each file of tests, over a broker of each kind."""
 
-from __future__ import annotations
-
 import pytest
 from support.programs.web_console import served
 

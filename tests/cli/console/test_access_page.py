@@ -1,7 +1,5 @@
 """The console's page of users and access lists, and the log of what browsers change."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.secured import OPERATOR, client_of, secured_broker
 from support.programs.web_console import served

@@ -1,7 +1,5 @@
 """Every form of the console that changes something leaves one line in the audit log."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 import pytest

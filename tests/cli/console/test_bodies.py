@@ -1,7 +1,5 @@
 """The console displays message bodies readably, whatever their content and size."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import unescape

@@ -1,7 +1,5 @@
 """The console in a real Chromium: every page in every theme, every write, keys, hostile names."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """The console's SVG charts stay within their box for any figures."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

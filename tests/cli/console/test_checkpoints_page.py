@@ -1,7 +1,5 @@
 """Checkpoints of queries in the console: their batches and their lag."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``rocketpoll console`` as a command: how it runs, and its errors for wrong arguments."""
 
-from __future__ import annotations
-
 import re
 import signal
 import socket

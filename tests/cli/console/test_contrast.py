@@ -1,7 +1,5 @@
 """Colours of the console: every text is readable as WCAG AA asks, in light and in dark."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

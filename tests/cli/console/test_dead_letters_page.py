@@ -1,7 +1,5 @@
 """Dead letters in the console: which groups have some, what they contain, how they are resent."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import Clients

@@ -1,7 +1,5 @@
 """Groups in the console: why one is stuck, a preview of a seek, and that a seek happens once."""
 
-from __future__ import annotations
-
 import threading
 import time
 

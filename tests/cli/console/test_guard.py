@@ -1,7 +1,5 @@
 """Access to the console: who may read, and who may change something."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmq_spark.cli.console.guard import (

@@ -1,7 +1,5 @@
 """The console's history of the last minutes is collected only while somebody views it."""
 
-from __future__ import annotations
-
 import queue
 import threading
 

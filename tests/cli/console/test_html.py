@@ -1,7 +1,5 @@
 """HTML elements of the console: foreign text never becomes markup, and no link leads elsewhere."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from urllib.parse import unquote
 

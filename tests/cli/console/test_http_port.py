@@ -1,7 +1,5 @@
 """The console's HTTP port: strict headers on every response, and a limit on request sizes."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import threading

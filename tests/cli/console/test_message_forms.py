@@ -1,7 +1,5 @@
 """Messages sent from the console: produced, copied and edited; what is refused beside its field."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

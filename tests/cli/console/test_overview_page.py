@@ -1,7 +1,5 @@
 """The overview: stuck groups, dead letters and the release, in few requests for each view."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

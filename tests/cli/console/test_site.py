@@ -2,8 +2,6 @@
 broker is reachable.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

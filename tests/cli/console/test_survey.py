@@ -1,7 +1,5 @@
 """Surveys: what pages show first is read first, and passes rest for nine tenths of the time."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

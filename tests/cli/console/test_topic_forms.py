@@ -1,7 +1,5 @@
 """Topics created, altered and deleted from the console, each after a preview."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.secured import client_of, secured_broker
 from support.programs.web_console import served, staged

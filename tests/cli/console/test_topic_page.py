@@ -1,7 +1,5 @@
 """Topics in the console: the list, a topic's page, searches, messages, and hostile content."""
 
-from __future__ import annotations
-
 import json
 import time
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """``rocketpoll doctor`` explains what is wrong with certificates, credentials and rights."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest

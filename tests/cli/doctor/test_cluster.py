@@ -1,7 +1,5 @@
 """``rocketpoll doctor`` on the cluster: name server, topic and brokers, present and absent."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

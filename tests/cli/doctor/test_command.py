@@ -1,7 +1,5 @@
 """``rocketpoll doctor`` runs all checks and returns the exit code."""
 
-from __future__ import annotations
-
 import sys
 from importlib import metadata
 

@@ -1,7 +1,5 @@
 """The debug bundle has what helps, and no secret, wherever one may be."""
 
-from __future__ import annotations
-
 import base64
 import json
 import stat

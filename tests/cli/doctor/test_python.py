@@ -1,7 +1,5 @@
 """``rocketpoll doctor`` finds which Python Spark would start, in typically broken setups."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

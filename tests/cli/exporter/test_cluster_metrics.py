@@ -1,7 +1,5 @@
 """Prometheus metrics of the exporter for a cluster of each kind."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

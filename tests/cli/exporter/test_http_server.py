@@ -1,7 +1,5 @@
 """The exporter's HTTP port answers a few paths and disconnects slow clients."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """`Admin` on users and access lists, and what other clients then may do."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

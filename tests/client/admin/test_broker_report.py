@@ -1,7 +1,5 @@
 """Broker reports: all topics and groups of a broker, read at once."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

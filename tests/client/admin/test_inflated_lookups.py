@@ -1,7 +1,5 @@
 """Lookups by key or id whose few KiB inflate to far more than a client may want to hold."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import pytest

@@ -1,7 +1,5 @@
 """Sinks with staged batches on our brokers are listed and forgotten."""
 
-from __future__ import annotations
-
 import pytest
 from support.stores.staged_batches import commit_batch
 

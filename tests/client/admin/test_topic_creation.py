@@ -1,7 +1,5 @@
 """Creation of many topics, on brokers that know lists of topics and on those that do not."""
 
-from __future__ import annotations
-
 import pytest
 from support.servers.fake_servers import FakeServer, answering
 

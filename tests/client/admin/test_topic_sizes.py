@@ -1,7 +1,5 @@
 """Topic sizes estimated from the ends of their queues."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

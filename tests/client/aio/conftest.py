@@ -1,7 +1,5 @@
 """A broker for the asyncio client's tests, and a topic for each that starts at nothing."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The asyncio admin has the threaded admin's methods and asks questions beside each other."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 

@@ -1,7 +1,5 @@
 """Calls of asyncio clients run in a few threads, in order where they must."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """Cancelling any await leaves nothing behind, loses nothing, and does not affect other tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 

@@ -1,7 +1,5 @@
 """The asyncio client belongs to its loop and process, and ends with its last user."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import logging

@@ -1,7 +1,5 @@
 """The asyncio consumer: polls, iteration, commits, listeners and cancellation in one loop."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

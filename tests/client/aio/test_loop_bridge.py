@@ -1,7 +1,5 @@
 """Threads hand actions and results to an event loop, with few wakeups."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

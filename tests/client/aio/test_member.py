@@ -1,7 +1,5 @@
 """Lifecycles of asyncio producers, consumers and admins, ended in every state."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import pickle

@@ -1,7 +1,5 @@
 """The asyncio producer: room for pending sends, order, cancellation and retries."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from functools import partial

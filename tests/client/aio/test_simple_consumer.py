@@ -1,7 +1,5 @@
 """The asyncio SimpleConsumer awaits messages without a thread, and gives back cancelled ones."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

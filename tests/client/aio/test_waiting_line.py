@@ -1,7 +1,5 @@
 """Tasks that wait for room in a queue get it in order, and none is skipped."""
 
-from __future__ import annotations
-
 import asyncio
 
 from support.clients.asyncio_tests import steps, told_in_a_loop

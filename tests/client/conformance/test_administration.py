@@ -1,7 +1,5 @@
 """Administration on every kind of broker: topics, groups, offsets, lag, messages."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Broker reports, as an exporter reads them, are the same on every kind of broker."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import messages, numbers

@@ -1,7 +1,5 @@
 """Bulk pulls return every record of a span once and in order, whatever the size of a response."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Extensions are negotiated with our broker and not with RocketMQ, and the results are the same."""
 
-from __future__ import annotations
-
 import pytest
 from support.clients.conformance_clients import bodies_of, messages, numbers, polled
 

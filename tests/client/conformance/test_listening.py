@@ -1,8 +1,6 @@
 """Push consumers on every kind of broker: which messages a listener gets, once, again or never. The
 consumer's own logic is tested in tests/client/consumer."""
 
-from __future__ import annotations
-
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import Listener, bodies_of, messages, numbers
 

@@ -3,8 +3,6 @@
 The consumer's own logic is tested in tests/client/consumer.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

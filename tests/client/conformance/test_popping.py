@@ -1,7 +1,5 @@
 """Simple consumers: popped messages are acknowledged, changed, or delivered again."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Producers on every kind of broker: messages arrive whole, in each way of sending."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

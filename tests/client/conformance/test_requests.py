@@ -1,7 +1,5 @@
 """Requests on every kind of broker: the reply of a consumer reaches the producer that waits."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

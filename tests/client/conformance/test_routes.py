@@ -1,7 +1,5 @@
 """Routes and cluster data have all fields of RocketMQ 5, because some clients need them all."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -4,8 +4,6 @@ The test parses the response as rocketmq-exporter does, which drops all of it if
 missing or has another form. The response has the keys of both versions of RocketMQ.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 

@@ -4,8 +4,6 @@ RocketMQ's brokers keep holding the pull, and answer it from the new queue when 
 the old one was, or when the hold times out; ours answers at once that the topic is gone.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

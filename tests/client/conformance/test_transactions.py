@@ -1,7 +1,5 @@
 """Transactions on every kind of broker: a message is delivered if its producer says so."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

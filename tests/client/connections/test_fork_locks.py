@@ -1,7 +1,5 @@
 """A fork waits until no thread is within OpenSSL, so that the child can use it at once."""
 
-from __future__ import annotations
-
 import os
 import threading
 

@@ -1,7 +1,5 @@
 """Received bytes become commands in their order, and the reason for an end."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import struct

@@ -4,8 +4,6 @@ The threads that read and write serve many callers. If one ended here, all of th
 ever, for example in a container with little memory.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """A forked child silently closes the sockets that its parent has opened or is opening."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

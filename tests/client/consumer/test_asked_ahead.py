@@ -1,7 +1,5 @@
 """Committed offsets of many queues are prefetched in few requests, each used once."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Which offsets of a queue count as consumed, through seeks, pauses and reassignment."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Auto-commit stores the offsets of polled messages, and no others."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

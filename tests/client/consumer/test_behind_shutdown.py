@@ -4,8 +4,6 @@ Until then, its queue goes to no other consumer, in this process or another; rig
 next one.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

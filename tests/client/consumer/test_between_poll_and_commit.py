@@ -2,8 +2,6 @@
 offset back.
 """
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST

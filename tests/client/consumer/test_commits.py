@@ -1,7 +1,5 @@
 """Immediate commits of a member skip queues that were recreated meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from contextlib import contextmanager

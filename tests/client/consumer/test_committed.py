@@ -1,7 +1,5 @@
 """`committed` raises an error in time when the broker does not answer."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

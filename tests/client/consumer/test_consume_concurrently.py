@@ -1,7 +1,5 @@
 """Concurrent listeners: commits, send-back, local retries and the consume timeout."""
 
-from __future__ import annotations
-
 import pytest
 from support.clients.manual_scheduler import MovedTasks
 from support.messages.received_messages import QUEUE, several

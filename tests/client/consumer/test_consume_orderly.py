@@ -1,7 +1,5 @@
 """Orderly listeners: order, suspension, locks, and dead letters after too many tries."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

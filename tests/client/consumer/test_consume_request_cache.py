@@ -1,7 +1,5 @@
 """Pulled messages wait in arrival order, without those of paused or revoked queues."""
 
-from __future__ import annotations
-
 import random
 import threading
 

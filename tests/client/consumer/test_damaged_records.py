@@ -3,8 +3,6 @@
 The record ends up as a dead letter that an operator can find.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 

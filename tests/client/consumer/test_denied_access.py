@@ -1,7 +1,5 @@
 """Consumers whose user loses a right log it once, and continue when it is back."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

@@ -4,8 +4,6 @@ It fails loudly or not at all: messages that it has finished may be delivered ag
 life, but no unfinished message counts as finished.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os

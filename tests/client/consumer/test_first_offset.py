@@ -1,7 +1,5 @@
 """Where a group starts in a queue."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 

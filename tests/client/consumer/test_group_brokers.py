@@ -1,7 +1,5 @@
 """Requests of a group: which broker is asked, with which header, and what responses mean."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from types import SimpleNamespace
 

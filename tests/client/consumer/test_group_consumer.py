@@ -2,8 +2,6 @@
 rebalance.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import signal

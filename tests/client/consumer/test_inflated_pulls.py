@@ -4,8 +4,6 @@ Sizes are those of inflated bodies, as the limits of the cache have them. Whatev
 message is delivered, once.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -4,8 +4,6 @@ The messages that the poll had taken are delivered again, the group's offset kee
 undelivered message counts as processed.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

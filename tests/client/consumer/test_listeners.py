@@ -1,7 +1,5 @@
 """Listener results: only a real success counts, and every exception is logged."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import logging

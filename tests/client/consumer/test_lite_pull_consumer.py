@@ -1,7 +1,5 @@
 """Polling consumers against whole brokers."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """Offsets in a local file: Java's format, backups, and power failures while they are saved."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """An operator's reset of a queue overrides whatever its member was about to store."""
 
-from __future__ import annotations
-
 import re
 from collections import deque
 

@@ -3,8 +3,6 @@
 The next member starts soon after the listener ends, or at once if no lock is involved.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -3,8 +3,6 @@
 The reset or commit counts, not the response under way.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

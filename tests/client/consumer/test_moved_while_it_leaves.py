@@ -4,8 +4,6 @@ Messages that this member's listeners still finish, and offsets that it has not 
 move the group any more.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -4,8 +4,6 @@ The listener counts the messages that it has finished. In the end these must be 
 or the next one of the group: a message committed without being processed would reach nobody.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

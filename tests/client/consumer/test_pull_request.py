@@ -1,7 +1,5 @@
 """Pulls of a push consumer: repetition, flow control, corrected offsets and revocation."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

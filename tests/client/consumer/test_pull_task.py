@@ -1,7 +1,5 @@
 """Pulls of a lite pull consumer: repetition, full caches, seeks and revocation."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Push consumers against whole brokers."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

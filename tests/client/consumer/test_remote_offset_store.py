@@ -1,7 +1,5 @@
 """Offsets at the brokers: reads, writes, and resets by operators."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -3,8 +3,6 @@
 The first pull may be one by which a member only checks a queue's identity.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Failed messages are sent back, or to the retry topic, with their origin."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

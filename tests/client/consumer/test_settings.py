@@ -1,7 +1,5 @@
 """Consumer settings: their checks, and Java's defaults."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

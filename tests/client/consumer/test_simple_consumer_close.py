@@ -1,7 +1,5 @@
 """Messages that a closing SimpleConsumer no longer receives are made visible again at once."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A topic recreated under a running group: no message of the new one is skipped."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Sends of a user that may see a topic, but not send to it: refused once, and not tried again."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from support.brokers.secured import client_of, secured_broker

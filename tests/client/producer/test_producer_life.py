@@ -1,7 +1,5 @@
 """A producer starts, stops and forks."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

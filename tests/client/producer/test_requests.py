@@ -1,7 +1,5 @@
 """Requests that wait for replies: their limit, timeout, callbacks and cancellation."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 

@@ -2,8 +2,6 @@
 trace.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

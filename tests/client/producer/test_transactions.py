@@ -1,7 +1,5 @@
 """Transactions of a producer: what it sends, and how each way out of a block ends one."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables whose bodies are decoded to columns: types, bodies that do not fit, and refusals."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

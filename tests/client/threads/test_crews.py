@@ -1,7 +1,5 @@
 """Users share worker threads without waiting for each other."""
 
-from __future__ import annotations
-
 import threading
 
 from support.brokers.broker_kinds import wait_until

@@ -1,7 +1,5 @@
 """Scheduled and repeated tasks: due times, limits, failures and stop."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

@@ -1,7 +1,5 @@
 """Starting a thread succeeds, or raises an error that says why."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from functools import partial

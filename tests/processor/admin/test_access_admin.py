@@ -1,7 +1,5 @@
 """Requests about users and access lists get the answers of RocketMQ 5.5.0, but for named ones."""
 
-from __future__ import annotations
-
 import errno
 import json
 import re

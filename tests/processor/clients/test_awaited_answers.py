@@ -1,7 +1,5 @@
 """Requests that wait for other clients' replies; counts are compared with plain sums."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

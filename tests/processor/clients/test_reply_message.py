@@ -1,7 +1,5 @@
 """A consumer's reply goes through a whole broker to the producer that asked."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -3,8 +3,6 @@
 Clients pull in all ways, and topic, group and subscription change in between.
 """
 
-from __future__ import annotations
-
 import errno
 import struct
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The pull processor: its response for each status of the store, holds and replays."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Pull filters built from a client's subscription."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from contextlib import suppress

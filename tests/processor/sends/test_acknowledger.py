@@ -1,7 +1,5 @@
 """Sends that wait for a flush are answered together and in order, also when it is late or fails."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import Future
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Admission of messages: whether a send is permitted, and which topics it creates."""
 
-from __future__ import annotations
-
 import pytest
 from support.brokers.processors import nobody_waits, saved_at_once
 from support.stores.small_store import small_config

@@ -1,7 +1,5 @@
 """Cached send plans stay valid as long as a client's headers do not change."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 

@@ -1,7 +1,5 @@
 """Negotiated extensions, and appends of encoded records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

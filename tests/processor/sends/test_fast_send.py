@@ -3,8 +3,6 @@
 Clients send whatever they can, cut into arbitrary pieces.
 """
 
-from __future__ import annotations
-
 import errno
 import struct
 import threading

@@ -2,8 +2,6 @@
 never for ever.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The send processor: retries and dead letters, delays, and when a send is answered."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Requests for staged batches: their responses, and their refusals."""
 
-from __future__ import annotations
-
 import zlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Stored message properties match those that a plain dict would produce."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Connections under TLS with real sockets: answers are as without, and refusals say why."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

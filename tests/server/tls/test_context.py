@@ -1,7 +1,5 @@
 """Files of TLS settings: what cannot be used is named with setting, path, cause and remedy."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import ssl

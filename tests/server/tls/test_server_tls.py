@@ -1,7 +1,5 @@
 """The TLS of a server: reload, warnings of certificates, and log lines of failed handshakes."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import ssl

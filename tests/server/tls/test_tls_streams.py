@@ -8,8 +8,6 @@ the connection reads on. With damage the connection ends with one line of log at
 raised, and nothing is kept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

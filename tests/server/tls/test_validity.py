@@ -1,7 +1,5 @@
 """Certificates' validity, read from DER: as OpenSSL reads it, or a ValueError."""
 
-from __future__ import annotations
-
 import ssl
 from contextlib import suppress
 from datetime import datetime, timezone

@@ -3,8 +3,6 @@
 Longer runs: make restarts, or ROCKETPOLL_PIPELINE_SECONDS=600.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

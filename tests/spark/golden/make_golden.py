@@ -3,8 +3,6 @@ two queries, one with subscribe and one with subscribePattern, it stores what Sp
 after three batches, and the broker's directory with unread messages. Later releases must continue
 from them, so checkpoints of a release and a Spark are never made again."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -28,8 +28,6 @@ word of a body is its second, and several topics, each with its own source, are 
 With ``into``, the real sink writes the rows to a topic, in other partitions at each run of a batch.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import functools
 import json

@@ -4,8 +4,6 @@ It reads in a batch and in a stream, writes in both, and prints the plans and th
 Spark keeps, such as its event log and checkpoints, is in the directory that it gets.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

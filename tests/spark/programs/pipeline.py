@@ -7,8 +7,6 @@ that every client sees as a whole. A body is a shop, a second and an amount with
 query that ends, as somebody it needs was killed, is started again from its checkpoint.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Users and access lists of brokers under test, and requests that their users sign."""
 
-from __future__ import annotations
-
 import json
 
 from support.brokers.state_tables import table_in

@@ -4,8 +4,6 @@ Clients may reach each broker through a host of its own, which may vanish: then 
 silently. All kinds offer tests the same.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

@@ -4,8 +4,6 @@ RocketMQ.
 All offer tests the same; a test has topics and groups of its own.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from contextlib import ExitStack, contextmanager

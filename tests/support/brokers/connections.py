@@ -1,7 +1,5 @@
 """A client's connection without a socket: it keeps what the broker sent, and answers requests."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Generator
 

@@ -5,8 +5,6 @@ clients sends one pull and one message, in a random order, so that the broker ge
 before, after and together with the pull. Each pull must be answered once, with its message.
 """
 
-from __future__ import annotations
-
 import selectors
 import socket
 import time

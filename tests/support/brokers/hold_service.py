@@ -1,7 +1,5 @@
 """Suspended pulls, and a hold service whose store and clock a test controls."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 
 from rmq_spark.wire.headers.members import PullMessageRequestHeader

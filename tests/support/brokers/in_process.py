@@ -5,8 +5,6 @@ Brokers run on uvloop where it is installed, and on asyncio's own loop elsewhere
 small things, such as a timer that is due at once: tests in which the loop matters run on both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

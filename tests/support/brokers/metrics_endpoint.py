@@ -1,7 +1,5 @@
 """A broker's HTTP endpoint, queried as Prometheus and a supervisor do."""
 
-from __future__ import annotations
-
 import asyncio
 
 from prometheus_client.parser import text_string_to_metric_families

@@ -1,7 +1,5 @@
 """Stories of popped messages: a whole broker, a client, and one clock for both of the broker's."""
 
-from __future__ import annotations
-
 import asyncio
 
 from support.brokers.in_process import run as run_loop

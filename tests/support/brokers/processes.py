@@ -1,7 +1,5 @@
 """Broker processes as users run them: with settings, a line when ready, and a clean stop."""
 
-from __future__ import annotations
-
 import re
 import resource
 import signal

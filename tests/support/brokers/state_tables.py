@@ -1,7 +1,5 @@
 """State tables of a broker on a real directory, and members registered as by heartbeats."""
 
-from __future__ import annotations
-
 from support.brokers.connections import FakeConnection
 
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData

@@ -6,8 +6,6 @@ or are refused as busy, stand still until the test moves them, so that a busy ma
 twin.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter, defaultdict

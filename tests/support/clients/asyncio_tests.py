@@ -1,7 +1,5 @@
 """Tests of asyncio programs as plain functions: each runs in an event loop of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import functools

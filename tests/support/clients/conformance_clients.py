@@ -3,8 +3,6 @@
 They use public names only, and do not know the kind of broker.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """Members of groups: a consumer and a producer that record their calls, and a consumer's inside."""
 
-from __future__ import annotations
-
 import threading
 
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData

@@ -1,7 +1,5 @@
 """A scheduler whose clock moves only when a test moves it; due tasks run in the test's thread."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 

@@ -1,7 +1,5 @@
 """Pops, acknowledgements and changes as a client sends them, over `BrokerClient`."""
 
-from __future__ import annotations
-
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode

@@ -3,8 +3,6 @@
 with none_left():     threads started in the block end soon after it, or the test names them
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

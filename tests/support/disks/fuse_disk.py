@@ -9,8 +9,6 @@ of the protocol of `linux/fuse.h`.
 # paths are texts here, as the kernel gives them
 # ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH116, PTH208
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -10,8 +10,6 @@ The module drives a coroutine step by step until it ends without being cancelled
 timeouts at random moments find in a day. `Belongings` detects leaks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import enum
 from pathlib import Path

@@ -11,8 +11,6 @@ Only lines count that call, build or compute something, as often as they run, in
 test.
 """
 
-from __future__ import annotations
-
 import dis
 import linecache
 import sys

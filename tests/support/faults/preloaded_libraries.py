@@ -1,7 +1,5 @@
 """Preloaded C libraries for processes started from now on."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -10,8 +10,6 @@
 Programs that tests start run this before their own code; a name is a prefix of threads' names.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from functools import partial

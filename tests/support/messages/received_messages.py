@@ -1,7 +1,5 @@
 """Messages as consumers receive them, for tests that have no broker."""
 
-from __future__ import annotations
-
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.message_queue import MessageQueue
 

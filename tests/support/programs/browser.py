@@ -1,7 +1,5 @@
 """A real Chromium for tests, where there is one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from contextlib import contextmanager

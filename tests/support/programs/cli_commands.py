@@ -1,7 +1,5 @@
 """All commands of the command line, from its command tree."""
 
-from __future__ import annotations
-
 import click
 
 from rmq_spark.cli.main import command_tree

@@ -13,8 +13,6 @@ them with `mount -t devpts -o ptmxmode=666 devpts /dev/pts`. The root gets this 
 mirrors and registries: apt's mirror and proxies, pip's settings, certificates.
 """
 
-from __future__ import annotations
-
 import argparse
 import configparser
 import fcntl

@@ -6,8 +6,6 @@ keystroke-level model (Card, Moran, Newell) for an average typist:
     a key 0.28 s    pointing 1.1 s    thinking before a step 1.35 s    reading what a step shows 6 s
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

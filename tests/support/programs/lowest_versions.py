@@ -6,8 +6,6 @@ They cover the package and its small extras. Spark is left out, because `make ma
 releases, and so are the test tools, whose newest versions are used.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

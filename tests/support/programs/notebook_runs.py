@@ -6,8 +6,6 @@
 A cell's warnings on stderr are not kept: Spark's JVM writes there, and names the machine.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

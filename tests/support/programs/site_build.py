@@ -1,7 +1,5 @@
 """The documentation site, built as strictly as for publication."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

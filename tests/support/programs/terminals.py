@@ -5,8 +5,6 @@ the caller's terminal. On a machine without pseudo-terminals, such as a containe
 these tests are skipped.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 

@@ -1,7 +1,5 @@
 """One or two masters of a real RocketMQ with their name server, which a test kills and restarts."""
 
-from __future__ import annotations
-
 import signal
 
 from support.brokers.broker_kinds import settings, store_config, wait_until

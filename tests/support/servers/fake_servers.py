@@ -2,8 +2,6 @@
 them.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from contextlib import ExitStack, suppress

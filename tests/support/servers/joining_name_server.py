@@ -4,8 +4,6 @@ As with RocketMQ's, the data of a broker that is down stays valid for a while: u
 it.
 """
 
-from __future__ import annotations
-
 import threading
 
 from support.servers.fake_servers import FakeServer, answering

@@ -1,7 +1,5 @@
 """Middleboxes between a client and a broker: a NAT that forgets, a host that is or goes down."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from contextlib import ExitStack, suppress

@@ -1,7 +1,5 @@
 """A schema registry: an HTTP server with the part of Confluent's interface that clients use."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading

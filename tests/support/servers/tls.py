@@ -3,8 +3,6 @@
 The certificates are in `tests/certificates`; ``make.sh`` there describes each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import threading

@@ -5,8 +5,6 @@ WrongBroker    to pulls, as RocketMQ's brokers or as ours, which have sizes in f
 WrongNames     to all requests for the addresses of brokers
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from contextlib import closing

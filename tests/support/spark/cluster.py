@@ -8,8 +8,6 @@ ended by their own process ids. Each worker has an address of its own, so that S
 two hosts.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -2,8 +2,6 @@
 `spark/programs/held_driver`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ The module does to a writer what Spark does: it pickles it to tasks, commits wit
 runs a batch again if its commit is unknown.
 """
 
-from __future__ import annotations
-
 import pickle
 from contextlib import contextmanager
 from itertools import count

@@ -3,8 +3,6 @@
 It runs a query's batches without Spark, with a clock that moves only in the query's pauses.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import contextmanager
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The checkpoints of released versions, each with its broker, from `spark/golden/make_golden`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 GOLDEN = Path(__file__).parents[2] / "spark" / "golden"

@@ -1,7 +1,5 @@
 """Descriptor sets of Protobuf, as protoc would write them, from messages given in Python."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 

@@ -5,8 +5,6 @@ Workers cannot import this module: what they get is defined within functions, an
 value.
 """
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

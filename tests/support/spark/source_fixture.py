@@ -1,7 +1,5 @@
 """A room for tests of the Spark source: a broker of some kind, topics, reads, streams by batch."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The parts of a source over an embedded broker, without Spark: options, queues, batches."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 from pyspark.sql import types

@@ -4,8 +4,6 @@ Only a cluster speculates, and a second copy runs on another host than the first
 two.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

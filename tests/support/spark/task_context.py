@@ -1,7 +1,5 @@
 """The part of Spark's TaskContext that the sink reads, for tests without a JVM."""
 
-from __future__ import annotations
-
 
 class FakeTaskContext:
     """The context of one attempt at one task."""

@@ -3,8 +3,6 @@
 The query runs without Spark: `spark/faults/test_stress`.
 """
 
-from __future__ import annotations
-
 import os
 
 from support.spark.streaming_engine import send

@@ -3,8 +3,6 @@
 Work that a broker would run in another thread is done at once.
 """
 
-from __future__ import annotations
-
 import zlib
 from concurrent.futures import Future
 from contextlib import suppress

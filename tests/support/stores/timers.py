@@ -1,7 +1,5 @@
 """A small store with timer messages, which can be started again; the test moves its time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from support.disks.faulty_disk import ManualClock

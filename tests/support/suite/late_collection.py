@@ -5,8 +5,6 @@ each then runs a fifth. With ``--late-collection`` an item of a process is a who
 runs, the process collects the file's tests and runs them; their reports have their own names.
 """
 
-from __future__ import annotations
-
 import gc
 
 import pytest

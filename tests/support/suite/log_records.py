@@ -4,8 +4,6 @@ Threads of earlier tests and libraries log concurrently. A test that expects no 
 modules that must not log any.
 """
 
-from __future__ import annotations
-
 import threading
 
 BROKER = ("rocketpoll.broker", "asyncio")

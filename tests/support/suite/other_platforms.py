@@ -6,8 +6,6 @@ The names are those that typeshed lists for Linux alone, as far as anything near
 them. It shows what fails for lack of a name; it does not show what the systems do differently.
 """
 
-from __future__ import annotations
-
 import asyncio  # noqa: F401  # the standard library is loaded as it is, before names go
 import errno
 import fcntl

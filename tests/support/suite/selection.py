@@ -12,8 +12,6 @@
 Reduced tests select the same cases each time, so that a failure is reproducible.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -5,8 +5,6 @@ compiled; a second one in another process does all that again, and both slow eac
 files that need one are a single unit of work, which one process takes.
 """
 
-from __future__ import annotations
-
 from pathlib import PurePath
 
 from xdist.scheduler import LoadFileScheduling

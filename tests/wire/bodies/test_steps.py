@@ -1,7 +1,5 @@
 """Bodies written and read in steps equal those done at once, and no step is long."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Acts of group members: heartbeats, offsets, locks, and messages sent back."""
 
-from __future__ import annotations
-
 from world.acts import QUEUES, TOPICS, act, group, place
 from world.acts.pulls import Asked, pull_once
 

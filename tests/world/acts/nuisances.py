@@ -1,7 +1,5 @@
 """Acts of bad clients: lost connections, partial requests, unread responses, meaningless bytes."""
 
-from __future__ import annotations
-
 from support.clients.remoting_clients import pull_request, send_request
 from world.acts import act, place
 from world.client import Connection

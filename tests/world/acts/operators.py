@@ -2,8 +2,6 @@
 and id, tables.
 """
 
-from __future__ import annotations
-
 from world.acts import PASSING_TOPIC, QUEUES, act, place
 from world.client import topic_fields
 

@@ -1,7 +1,5 @@
 """Sends of every kind: single, delayed, one-way, many at once, batches, encoded chunks."""
 
-from __future__ import annotations
-
 from support.clients.remoting_clients import send_request
 from world.acts import PASSING_TOPIC, QUEUES, SIZES, TOPICS, act, place
 

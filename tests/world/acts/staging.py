@@ -3,8 +3,6 @@
 Each client has a sink of its own, and writes one batch after the other.
 """
 
-from __future__ import annotations
-
 import zlib
 
 from world.acts import QUEUES, SIZES, act, place

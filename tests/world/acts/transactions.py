@@ -4,8 +4,6 @@ A producer decides once. It may be too late to say so, or be killed before: then
 client of the group, and each knows what was decided.
 """
 
-from __future__ import annotations
-
 from support.clients.remoting_clients import send_request
 from world.acts import QUEUES, SIZES, act, place
 from world.messages import number_of

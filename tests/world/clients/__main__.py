@@ -5,8 +5,6 @@ python -m world.clients --seed 157                  one, with its trace
 python -m world.clients --story FILE                a saved story
 """
 
-from __future__ import annotations
-
 import sys
 
 from world.clients.drawing import draw

@@ -2,8 +2,6 @@
 down.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from functools import partial

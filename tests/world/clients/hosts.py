@@ -4,8 +4,6 @@ The first step describes the consumer, if the machine has one; each process star
 all steps, the process keeps consuming until the story ends, and shuts down its clients.
 """
 
-from __future__ import annotations
-
 import threading
 
 from world.clients.acts import ACTS

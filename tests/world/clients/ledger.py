@@ -21,8 +21,6 @@ message is stored: topic, broker, queue and offset. The auditor reads from the b
 stored where.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import partial
 from itertools import accumulate

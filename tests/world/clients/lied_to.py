@@ -6,8 +6,6 @@ python -m world.clients.lied_to --first 0 --seeds 1000      the stories of these
 python -m world.clients.lied_to --seed 157                  one, with its trace
 """
 
-from __future__ import annotations
-
 import sys
 
 from world.clients.drawing import TROUBLES_SECONDS, drawn_without_lies

@@ -5,8 +5,6 @@ A listener's mood is drawn for each call. At the end of a story all are in a goo
 messages are finished.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

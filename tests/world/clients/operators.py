@@ -3,8 +3,6 @@
 What they close or remove they restore, or the world does when all is calm.
 """
 
-from __future__ import annotations
-
 import time
 from math import inf
 

@@ -4,8 +4,6 @@ python -m world.clients.popping --first 0 --seeds 1000      the stories of these
 python -m world.clients.popping --seed 157                  one, with its trace
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from dataclasses import replace

@@ -13,8 +13,6 @@ by hand      there is a consumer that assigns its own queues
 settings     strategies, intervals, retries of sends, and clients without our extensions
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from world.clients import operators, users

@@ -4,8 +4,6 @@ python -m world.clients.transacting --first 0 --seeds 1000      the stories of t
 python -m world.clients.transacting --seed 157                  one, with its trace
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from dataclasses import replace

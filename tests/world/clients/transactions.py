@@ -7,8 +7,6 @@
 The decisions are what a database would hold: they survive the process that has made them.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 

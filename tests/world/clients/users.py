@@ -1,7 +1,5 @@
 """Acts of programs with a running consumer: own commits, filters, seeks by time, other queues."""
 
-from __future__ import annotations
-
 import time
 
 from world.clients.acts import TOPICS, act_of_consumers

@@ -1,7 +1,5 @@
 """The watch: no call of a client takes longer than documented."""
 
-from __future__ import annotations
-
 import contextlib
 
 

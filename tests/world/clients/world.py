@@ -7,8 +7,6 @@ When all steps are done and all troubles over, listeners are in a good mood, and
 messages are delivered; then all shut down, and the ledger checks the whole.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

@@ -7,8 +7,6 @@ Bytes of an incomplete frame wait for the rest. Requests of brokers to clients p
 so do requests of clients; a `RequestLine` notes which response belongs to which.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from world.cluster.lies import HONEST_HOST

@@ -1,7 +1,5 @@
 """The auditor: reads what is new in every queue of the brokers, over the wire protocol."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from support.clients.remoting_clients import pull_request

@@ -1,7 +1,5 @@
 """A broker in a simulated world with several: its machine, its disk, and its successive lives."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

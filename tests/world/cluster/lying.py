@@ -3,8 +3,6 @@
 A separate random generator draws them, so that the rest of the story is the same without lies.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Like RocketMQ's, it keeps returning the last known data of a broker that is down
 answers twice, as the story says, and not at all while its host is silent.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from world.network import End

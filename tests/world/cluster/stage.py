@@ -4,8 +4,6 @@ Subclasses define the story (`_tell`), the files whose threads may be interrupte
 lines are errors.
 """
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import ExitStack
 from functools import partial

@@ -6,8 +6,6 @@ python -m world.spark --seed 157                  one, with its trace
 python -m world.spark --story FILE                a saved story
 """
 
-from __future__ import annotations
-
 import sys
 
 from world.spark.drawing import draw

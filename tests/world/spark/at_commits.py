@@ -9,8 +9,6 @@ python -m world.spark.at_commits --first 0 --seeds 1000      the stories of thes
 python -m world.spark.at_commits --seed 57                   one, with its trace
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from dataclasses import replace

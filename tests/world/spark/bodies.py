@@ -5,8 +5,6 @@ A separate random generator draws them, so that the rest of the story is the sam
 encodes and decodes bodies with code of its own, not the product's.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import random

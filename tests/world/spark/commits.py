@@ -10,8 +10,6 @@ Troubles at random times hit a commit once in hundreds of stories; these hit com
 when all is to be calm.
 """
 
-from __future__ import annotations
-
 import errno
 
 from world.disk import Verdict

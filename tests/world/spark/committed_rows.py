@@ -7,8 +7,6 @@ a query          has in the end all rows of all committed batches, each once
 unless           there was trouble with the topics of the sink; but no row is ever there twice
 """
 
-from __future__ import annotations
-
 from math import inf
 
 from world.spark.bodies import known_by_row

@@ -3,8 +3,6 @@
 Each seed has a character of its own, because most bugs need several rare things at once.
 """
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -12,8 +12,6 @@ the commit log runs again with the same offsets. The driver may be killed at any
 workers with it; a query that ends with an error is started again, as its user would.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 from functools import partial

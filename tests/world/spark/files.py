@@ -4,8 +4,6 @@ All brokers have theirs at the same path, so that only their proof files tell th
 and go with the lives of their broker; between reads of two parts, others may have their turns.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from pathlib import PurePath

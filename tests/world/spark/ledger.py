@@ -4,8 +4,6 @@ It knows what was sent, the result of the last audit, and which queues may have 
 program's model knows what the program must have: `rows` for readers, `sinks` for writers.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from math import inf
 

@@ -6,8 +6,6 @@ python -m world.spark.lied_to --first 0 --seeds 1000      the stories of these s
 python -m world.spark.lied_to --seed 157                  one, with its trace
 """
 
-from __future__ import annotations
-
 import sys
 
 from world.spark.drawing import drawn_without_lies, lied_to

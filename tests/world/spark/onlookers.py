@@ -4,8 +4,6 @@ With visibleTo=all, an onlooker that has seen a row of a batch finds all of them
 again.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from support.clients.remoting_clients import pull_request

@@ -3,8 +3,6 @@
 An operator does not give up: it repeats a change when a broker is up again.
 """
 
-from __future__ import annotations
-
 from world.client import Connection, topic_fields
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode

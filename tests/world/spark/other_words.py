@@ -4,8 +4,6 @@ do not check bodies.
 A separate random generator draws them, so that the rest of the story is the same without.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ renamed brokers, restored older disks, or a slave with lag. A separate random ge
 so that the rest of the story is the same without.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

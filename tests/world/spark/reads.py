@@ -2,8 +2,6 @@
 for all actions.
 """
 
-from __future__ import annotations
-
 import pickle
 
 from support.spark.source_queries import schema_of

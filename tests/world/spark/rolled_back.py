@@ -6,8 +6,6 @@ have gaps, and nobody has lost anything. If the broker dies meanwhile, its next 
 row of these batches may ever be seen: the ledger does not know them.
 """
 
-from __future__ import annotations
-
 import zlib
 from itertools import count
 

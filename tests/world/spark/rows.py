@@ -11,8 +11,6 @@ unless           a loss was reported that names its queue: in an error, or with 
 and a loss       is reported only for queues with some trouble
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict, deque

@@ -1,7 +1,5 @@
 """Lives of Spark's driver in a simulated world, with the workers that die with it."""
 
-from __future__ import annotations
-
 from world.spark.workers import Worker
 from world.tasks import Promise
 

@@ -1,7 +1,5 @@
 """The model of the sink: committed rows are stored, and nothing else is."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from world.spark.bodies import known_by

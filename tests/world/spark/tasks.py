@@ -3,8 +3,6 @@
 Of each partition one attempt counts: the first that ends. The results of all others are dropped.
 """
 
-from __future__ import annotations
-
 import pickle
 import time
 from functools import partial

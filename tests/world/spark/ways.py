@@ -4,8 +4,6 @@ namespace, or at addresses that only the user's own map resolves (`brokerAddress
 A separate random generator draws them, so that the rest of the story is the same without.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

@@ -8,8 +8,6 @@ done and all troubles over, the queries get all outstanding messages within a ti
 and the ledger checks the whole.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os

@@ -12,8 +12,6 @@ the query that starts from nothing is refused, and then the checkpoint is restor
 driver starts from a copy of it, with other rows for the last batch: they are refused as well.
 """
 
-from __future__ import annotations
-
 import pickle
 from functools import partial
 from itertools import count

@@ -1,7 +1,5 @@
 """Rebalance of one topic: who gets which queues, and when nobody is changed."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmq_spark.client.consumer.rebalance.rebalance_service import Rebalance, TopicAssignment

@@ -1,7 +1,5 @@
 """The rebalance service: all topics in turn, failures of one topic, and its log."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Allocation strategies share queues as RocketMQ's do."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import chain
 
