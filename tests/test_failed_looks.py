@@ -7,7 +7,8 @@ import threading
 
 import pytest
 from support.brokers.connections import finished
-from support.spark.source_queries import Clock, options_for, query, queue_of, send
+from support.spark.source_queries import options_for, query, queue_of, send
+from support.suite.clocks import Clock
 
 from rmq_spark.cli.console.survey import AGE_SECONDS_MAX, Survey
 from rmq_spark.client.consumer.rebalance.rebalance_service import (

@@ -6,6 +6,7 @@ import os
 import pytest
 from support.brokers.connections import FakeConnection, finished
 from support.brokers.processors import never_parked
+from support.suite.clocks import Clock
 from support.suite.log_records import lines_of
 
 from rmq_spark.errors import HeaderError
@@ -325,10 +326,3 @@ def test_repeated_refusals_of_a_client_do_not_fill_the_log(caplog):
         dispatch(FakeConnection(), RemotingCommand(code))
     assert len(lines_of(caplog)) == KEYS_MAX
     assert dispatch.refused[UNKNOWN_REQUEST, 3] == 10 * KEYS_MAX
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now

@@ -9,8 +9,9 @@ from itertools import count
 
 import pytest
 from support.spark.exactly_once_sink import CommittingSink, own_producers
-from support.spark.source_queries import Clock, options_for, query, queue_of
+from support.spark.source_queries import options_for, query, queue_of
 from support.spark.streaming_engine import Engine, assert_read
+from support.suite.clocks import Clock
 
 from rmq_spark.client.manifest import commits_topic_name
 from rmq_spark.client.message import Message

@@ -2,7 +2,8 @@
 ones.
 """
 
-from support.spark.source_queries import Clock, query, queue_of, schema_of, send
+from support.spark.source_queries import query, queue_of, schema_of, send
+from support.suite.clocks import Clock
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed

@@ -1,6 +1,6 @@
 """Queries that share a driver share their idle waits."""
 
-from support.spark.source_queries import Clock
+from support.suite.clocks import Clock
 
 from rmq_spark.spark.plan.micro_batch_planner import (
     AFTER_BATCH_WAIT_MS,

@@ -5,7 +5,8 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from support.spark.source_queries import Clock, options_for, queues_of, schema_of, send
+from support.spark.source_queries import options_for, queues_of, schema_of, send
+from support.suite.clocks import Clock
 
 from rmq_spark.client.concurrency import retry_timer
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError

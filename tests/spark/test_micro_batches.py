@@ -5,7 +5,8 @@ import re
 from datetime import timedelta
 
 import pytest
-from support.spark.source_queries import Clock, offsets_in, query, queue_of, send
+from support.spark.source_queries import offsets_in, query, queue_of, send
+from support.suite.clocks import Clock
 
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import CheckpointError, DataLoss

@@ -2,7 +2,7 @@
 
 import pytest
 from support.servers.fake_servers import FakeCluster
-from support.spark.source_queries import Clock
+from support.suite.clocks import Clock
 
 from rmq_spark.client.errors import (
     BrokerRefused,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from support.servers.fake_servers import FakeCluster
 from support.spark.exactly_once_sink import CommittingSink
-from support.spark.source_queries import Clock
+from support.suite.clocks import Clock
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionFailed

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 from support.servers.middleboxes import Nat
-from support.spark.source_queries import Clock, options_for, queue_of, schema_of, send
+from support.spark.source_queries import options_for, queue_of, schema_of, send
+from support.suite.clocks import Clock
 
 from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.client.concurrency import retry_timer

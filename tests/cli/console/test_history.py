@@ -4,6 +4,7 @@ import queue
 import threading
 
 import pytest
+from support.suite.clocks import Clock
 
 from rmq_spark.cli.console.history import (
     POINTS_MAX,
@@ -14,13 +15,6 @@ from rmq_spark.cli.console.history import (
     per_second,
 )
 from rmq_spark.client.errors import RequestTimeout
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

@@ -3,20 +3,13 @@
 import threading
 
 import pytest
+from support.suite.clocks import Clock
 
 from rmq_spark.cli.console import survey as module
 from rmq_spark.cli.console.survey import AGE_SECONDS_MAX, Survey
 from rmq_spark.client.errors import RouteNotFound
 
 NAMES = [f"g{number}" for number in range(5)]
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Reader:

@@ -7,6 +7,7 @@ from concurrent.futures import wait
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.servers.fake_servers import FakeServer, answering, silent
+from support.suite.clocks import Clock
 
 from rmq_spark.client.errors import (
     ConnectionClosed,
@@ -146,15 +147,6 @@ def test_many_threads_share_one_connection(connect):
             thread.join(30)
         assert wrong == []
         assert connection.pending_count == 0
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 def connection_of(server, clock, *, reads_itself):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.messages.received_messages import received
+from support.suite.clocks import Clock
 from support.suite.log_records import lines_of
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
@@ -27,13 +28,6 @@ GONE = BrokerRefused(17, "topic[T] not exist", "b:1", 11)
 
 def illegal(least, most, then):
     return DecodedPull(PullStatus.OFFSET_ILLEGAL, then, least, most, ())
-
-
-class Clock:
-    now = 0
-
-    def __call__(self):
-        return self.now
 
 
 def known(clock=None):
@@ -127,7 +121,7 @@ def there(*messages):
     ids=["the one before", "the one there", "none"],
 )
 def test_fingerprint_before_the_first_message_uses_the_message_before_its_offset(messages, asked):
-    clock = Clock()
+    clock = Clock(0)
     last = QueueFingerprint(clock)
     look, looked_at = there(*map(received, messages))
     last.record_start(QUEUE, 6, look)

@@ -1,6 +1,7 @@
 """Queues take turns, keys choose theirs, and failed or slow brokers are avoided."""
 
 import pytest
+from support.suite.clocks import Clock
 
 from rmq_spark.client.producer.topic_sender import QueueSelector, not_available_ms, queue_for_key
 from rmq_spark.wire.message_queue import MessageQueue
@@ -11,13 +12,6 @@ B = [MessageQueue("T", "b", n) for n in range(2)]
 
 def nobody(_):
     return False
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Retry timers: pauses, timeouts, and one log line for an outage."""
 
-from support.spark.source_queries import Clock
+from support.suite.clocks import Clock
 
 from rmq_spark.client import failure_log
 from rmq_spark.client.concurrency.retry_timer import RetryTimer

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 from support.servers.joining_name_server import JoiningNameServer
-from support.spark.source_queries import Clock, query
+from support.spark.source_queries import query
+from support.suite.clocks import Clock
 
 from rmq_spark.client.concurrency import retry_timer
 from rmq_spark.client.message import Message

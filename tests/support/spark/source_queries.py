@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 from pyspark.sql import types
+from support.suite.clocks import Clock
 
 from rmq_spark.client.message import Message
 from rmq_spark.spark.brokers.fan_out import instance_for
@@ -35,16 +36,6 @@ def schema_of(ddl):
         return ddl
     fields = [part.rsplit(" ", 1) for part in ddl.split(", ") if part]
     return types.StructType([types.StructField(name, _TYPES[type_]) for name, type_ in fields])
-
-
-class Clock:
-    """A clock that moves on request."""
-
-    def __init__(self):
-        self.now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 def options_for(broker, topic, **more):
