@@ -86,11 +86,6 @@ class Parts:
         }
         return SimpleNamespace(**{**usual, **more})
 
-    def reopen_store(self, **settings):
-        """Open the store again, as after a restart."""
-        self.store.shutdown()
-        self.store = open_store(self.root / "store", clock=self.clock, **settings)
-
 
 def open_parts(root: Path, *, auto_create=True, **settings) -> Parts:
     """Open parts in a directory; `settings` are the store's."""

@@ -173,10 +173,6 @@ class Engine:
         """Return the ends of the running query's queues, from its progress."""
         return json.loads(json.dumps(self._reader.reportLatestOffset()))
 
-    def known_queues(self):
-        """Return the queues that the running query would read next."""
-        return self._reader._planner.batches._queues.discover()
-
     # ---- within
 
     def _trigger(self):

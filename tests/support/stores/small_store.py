@@ -216,13 +216,6 @@ def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[str
     return [each.body.decode() for each in read_all(store, topic, queue_id)]
 
 
-def without_place(found: StoredMessage) -> StoredMessage:
-    """Return a message as it was put, without the fields that the store sets."""
-    return dataclasses.replace(
-        found, queue_offset=0, physical_offset=0, store_timestamp=0, body_crc=None
-    )
-
-
 def wants(*tags, by_text=False):
     """Return the filter of a subscription to these tags."""
     return message_filter(build_subscription_data("T", " || ".join(tags)), by_text=by_text)
