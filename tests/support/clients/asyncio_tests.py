@@ -2,11 +2,12 @@
 
 import asyncio
 import concurrent.futures
-import functools
 import socket
 import threading
 import time
 import traceback
+
+from support.suite.coroutine_tests import run_by
 
 from rocketpoll import ConsumeFromWhere, LitePullSettings
 
@@ -17,17 +18,13 @@ BY_HAND = LitePullSettings(
 )
 
 
-def told_in_a_loop(story):
-    """Turn a coroutine function into a test; one that hangs fails.
+told_in_a_loop = run_by(
+    lambda story: asyncio.run(asyncio.wait_for(story(), 2 * PATIENCE_S)), given=0
+)
+"""Runs a test that is a coroutine function; one that hangs fails.
 
-    `until` gives up earlier, and says for what it waited.
-    """
-
-    @functools.wraps(story)
-    def test(*args, **kwargs):
-        asyncio.run(asyncio.wait_for(story(*args, **kwargs), 2 * PATIENCE_S))
-
-    return test
+`until` gives up earlier, and says for what it waited.
+"""
 
 
 async def until(what, is_so):
