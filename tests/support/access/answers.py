@@ -1,7 +1,7 @@
-"""What a broker with access lists answers to the questions of this room, as vectors say it.
+"""Vectors of access control: the answers of real RocketMQ brokers to the requests of this package.
 
-`python -m support.access.answers` asks real RocketMQ brokers of both versions and writes what they
-say to tests/vectors/access. Tests ask our broker the same.
+`python -m support.access.answers` asks real brokers of both versions and writes their answers to
+tests/vectors/access. Tests compare the answers of our broker with them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ STRANGERS = {
     "disabled": Key("disabled", SECRET),
     "no right": Key("nothing", SECRET),
 }
-"""Keys that 5.5.0 lets do nothing, as far as it checks anything."""
+"""Keys without any rights in 5.5.0, for all requests that it checks."""
 
 RESOURCES = ("Topic", "Group", "Cluster")
 ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
@@ -77,7 +77,7 @@ WITH_USERS = {
         f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider"
     ),
 }
-"""The settings of 5.5.0 with users and lists; ours has the same, and no providers."""
+"""Settings of a 5.5.0 broker with users and access lists; ours takes all but the providers."""
 
 REFUSALS = re.compile(
     r"username cannot be null\.|User:.* is not found\.|User:.* is disabled\."
@@ -85,14 +85,14 @@ REFUSALS = re.compile(
     r"|\S+ has no permission to access \S+ from \S+, (?:no matched policies|the decision is deny)\."
     r"|org\.apache\.rocketmq\.acl\.common\.AclException: .*"
 )
-"""Remarks of RocketMQ's checks; what is done behind them may refuse with the same codes."""
+"""Remarks of RocketMQ's access checks. Other code may refuse with the same codes."""
 
 Refusal = Mapping[str, Any] | None
 Vector = Mapping[str, Any]
 
 
 def refusal(answer: Answer) -> Refusal:
-    """Return the answer if it comes from a check of access, or None."""
+    """Return the answer if an access check refused the request, else None."""
     if answer.code and REFUSALS.fullmatch(answer.remark or ""):
         assert not answer.body, answer
         assert not answer.ext_fields, answer
@@ -101,12 +101,12 @@ def refusal(answer: Answer) -> Refusal:
 
 
 def _without_frame(remark: str | None) -> str | None:
-    """Return a remark of 4.9 without the line of Java code that threw it."""
+    """Remove the line of the Java stack trace from a remark of 4.9."""
     return remark and re.sub(r", org\.apache\.rocketmq\.acl\.plain\.\S+\)$", "", remark)
 
 
 class Asker(NamedTuple):
-    """Asks one broker; each user has a connection of its own."""
+    """Sends requests to one broker, on one connection for each user."""
 
     address: str
     clients: dict[Any, SignedClient]
@@ -120,7 +120,7 @@ class Asker(NamedTuple):
         codec: SerializeType = SerializeType.JSON,
         source: str | None = None,
     ) -> Answer:
-        """Return the answer to a request that is signed with this key."""
+        """Sign a request with this key, send it, and return the answer."""
         who = key, codec, source
         if who not in self.clients:
             client = SignedClient(self.address, serialize_type=codec, source=source, tls=self.tls)
@@ -129,7 +129,6 @@ class Asker(NamedTuple):
 
 
 def as_vector(request: Request) -> dict[str, Any]:
-    """Return a request as a vector has it."""
     return {
         "name": request.name,
         "code": request.code,
@@ -146,7 +145,7 @@ def as_request(vector: Vector) -> Request:
 
 
 def make_user(asker: Asker, name: str, policies: Mapping[str, Iterable[Entry]]) -> Key:
-    """Make a user who has these lists."""
+    """Create a user with these access lists."""
     body = as_json({"username": name, "password": SECRET})
     made = asker.ask(Request("user", 3001, {"username": name}, body), OPERATOR)
     assert not made.code, made
@@ -158,7 +157,8 @@ def make_user(asker: Asker, name: str, policies: Mapping[str, Iterable[Entry]]) 
 
 
 def single_rights(asker: Asker) -> dict[tuple[str, str | None], Key]:
-    """Make users who may do everything but to one type of resource, and one action to that."""
+    """Create users with all rights except one resource type, and users with one action on that
+    type."""
     users = {}
     for kind in RESOURCES:
         others = [entry(f"{other}:*", "All") for other in RESOURCES if other != kind]
@@ -170,7 +170,7 @@ def single_rights(asker: Asker) -> dict[tuple[str, str | None], Key]:
 
 
 def prepare_users(asker: Asker) -> None:
-    """Make what the requests are about, and those who may do nothing."""
+    """Create the objects of the requests, and users without rights."""
     for topic in TOPICS:
         assert not asker.ask(create_topic(topic), OPERATOR).code
     make_user(asker, "nothing", {})
@@ -182,7 +182,7 @@ def prepare_users(asker: Asker) -> None:
 def needs(
     request: Request, users: Mapping[tuple[str, str | None], Key], refused: Callable[..., Refusal]
 ) -> dict[str, list[str]]:
-    """Return the actions of which any suffices, by type of resource."""
+    """Return the actions that allow a request, by resource type; any one of them suffices."""
     return {
         kind: [action for action in ACTIONS if refused(request, users[kind, action]) is None]
         for kind in RESOURCES
@@ -191,7 +191,7 @@ def needs(
 
 
 def of_users(asker: Asker) -> Iterator[Vector]:
-    """Ask everything that is about users and lists."""
+    """Return the answers to all requests of users with access lists."""
     prepare_users(asker)
     yield from administration(asker)
     users = single_rights(asker)
@@ -233,7 +233,7 @@ def list_vector(asker: Asker, number: int, tried: TriedList) -> Vector:
 
 
 def administration(asker: Asker) -> Iterator[Vector]:
-    """Ask the stories about users and lists; bodies are what their JSON says."""
+    """Return the answers to the requests of `ADMINISTRATION`, with decoded JSON bodies."""
     manager = make_user(asker, "manager", {"CUSTOM": [entry("Cluster:*", "All")]})
     for kind, key, story in (
         ("administration", OPERATOR, ADMINISTRATION),
@@ -256,7 +256,6 @@ def administration(asker: Asker) -> Iterator[Vector]:
 
 
 def signed_requests() -> Iterator[tuple[str, int, SerializeType, Request]]:
-    """Requests with their signatures, version and codec."""
     for name, version, request in _signed_in_json():
         yield name, version, SerializeType.JSON, request
     empty = _signed(Request("SEND_MESSAGE_V2", 310, {**SEND_V2, "i": ""}, b"x"))
@@ -298,7 +297,7 @@ def _signed_in_json() -> Iterator[tuple[str, int, Request]]:
 
 
 def of_accounts(asker: Asker) -> Iterator[Vector]:
-    """Ask everything that is about accounts of plain_acl.yml."""
+    """Return the answers to all requests of accounts of plain_acl.yml."""
     for topic in TOPICS:
         assert not asker.ask(create_topic(topic), OPERATOR).code
     for request in REQUESTS:
@@ -323,20 +322,20 @@ def of_accounts(asker: Asker) -> Iterator[Vector]:
         }
 
 
-# ---- all of both
+# ---- both versions
 
 
 ASKED = {"5.5.0": (WITH_USERS, of_users), "4.9.7": ({"aclEnable": "true"}, of_accounts)}
 
 
 def answers(version: str, address: str) -> list[Vector]:
-    """Ask a broker that is set up like one of this version, with no users but the first."""
+    """Return the answers of a broker with the settings of this version and its first user only."""
     with ExitStack() as stack:
         return list(ASKED[version][1](Asker(address, {}, stack)))
 
 
 def of_a_real_broker(version: str, directory: Path) -> list[Vector]:
-    """Start a RocketMQ, and ask it."""
+    """Start a RocketMQ broker and return its answers."""
     configuration = directory / NAME / "conf"
     configuration.mkdir(parents=True)
     (configuration / "plain_acl.yml").write_text(PLAIN_ACL, encoding="ascii")
@@ -357,18 +356,17 @@ def _answers(broker: RocketMQBroker) -> bool:
 
 
 def written(vectors: Iterable[Vector]) -> str:
-    """Return vectors as their file has them."""
+    """Format vectors as the file stores them."""
     return "".join(json.dumps(each, sort_keys=True) + "\n" for each in vectors)
 
 
 def load(version: str, kind: str) -> list[dict[str, Any]]:
-    """Return all vectors of one kind by one version."""
+    """Load the vectors of one kind and version."""
     lines = (DIRECTORY / f"{version}.jsonl").read_text(encoding="ascii").splitlines()
     return [each for each in map(json.loads, lines) if each["kind"] == kind]
 
 
 def main() -> None:
-    """Write the vectors of both versions."""
     DIRECTORY.mkdir(exist_ok=True)
     for version in sys.argv[1:] or ASKED:
         with tempfile.TemporaryDirectory() as directory:

@@ -1,7 +1,7 @@
-"""Access lists and users that a broker is given, and what their owners then try.
+"""Access lists and users, and requests that test them.
 
-`ADMINISTRATION` is one story: each request finds what those before it have left. `LISTS` are about
-which entry of a list decides.
+The requests of `ADMINISTRATION` run in order: each depends on those before it. `LISTS` test which
+entry of a list decides.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from support.access.requests import (
     as_json,
 )
 
-SECRET = "12345678"  # noqa: S105  # of users of tests
+SECRET = "12345678"  # noqa: S105  # the password of every test user
 
 Entry = Mapping[str, Any]
 
 
 class TriedList(NamedTuple):
-    """The list of one user, by type of policy, and a request of that user."""
+    """The access list of one user, by policy type, and a request of that user."""
 
     name: str
     policies: Mapping[str, tuple[Entry, ...]]
@@ -149,7 +149,7 @@ def _list(code: int, subject: str | None, *policies: Any, **more: str) -> Reques
 
 
 def _entry_of(**changed: Any) -> Request:
-    """Return an update by an entry of which something is changed, or left out."""
+    """Return an update by a list entry in which a field is changed or missing."""
     whole = {**entry("Topic:A", "Pub"), **changed}
     return _list(3006, LISTED, policy({name: value for name, value in whole.items() if value}))
 
@@ -171,7 +171,7 @@ BY_A_MANAGER = (
     _user(3003, "m1"),
     _user(3005, None),
 )
-"""Requests as above, by a user who may change the cluster and is no super user."""
+"""The same requests from a user who may change the cluster but is no super user."""
 
 ADMINISTRATION = (
     # ---- users
@@ -308,4 +308,5 @@ ODDITIES = (
     _list(3006, ODD, policy(entry("Topic:B", "Pub"), kind="bogus")),
     _list(3008, ODD, resource="bogus"),
 )
-"""Requests that say something unknown, or too little; the first two make what they are about."""
+"""Requests with unknown or missing values; the first two create the user and list that the others
+change."""

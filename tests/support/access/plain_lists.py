@@ -1,4 +1,4 @@
-"""A plain_acl.yml of 4.9 and who asks what under it."""
+"""A plain_acl.yml of 4.9, and requests that it allows or denies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.access.requests import REQUESTS, Request
 from support.access.signed_client import Key
 
 WHITE, OWN_WHITE = "127.0.0.9", "127.0.0.8"
-"""Addresses from which everything is allowed: to all, and to one account."""
+"""Addresses from which every request is allowed: for all accounts, and for one account."""
 
 PLAIN_ACL = f"""
 globalWhiteRemoteAddresses:
@@ -103,7 +103,7 @@ NAMES = tuple(
         _BY_NAME["HEART_BEAT"]._replace(body=b"{bad"),
     )
 )
-"""Requests of the account with rights by name."""
+"""Requests of the account whose rights are listed by topic and group."""
 
 _UNSIGNED = _with(_SEND, AccessKey="billing")
 
@@ -124,4 +124,4 @@ ADDRESSES = (
     ("127.0.0.1", None, _UNSIGNED),
     ("127.0.0.1", None, _with(_SEND, AccessKey="")),
 )
-"""From where, with which key and what."""
+"""Requests as (source address, key, request)."""

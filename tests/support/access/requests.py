@@ -1,8 +1,8 @@
-"""Requests that a broker with access lists is asked: at least one of each code that clients send.
+"""Requests to a broker with access lists: at least one of each code that clients send.
 
-Their fields are RocketMQ's own, as texts on the wire, so that a real RocketMQ and our broker get
-the same bytes. They are about the topic Orders and the group readers, or make and delete what no
-other needs.
+Their fields have RocketMQ's names and are texts on the wire, so that a real RocketMQ and our broker
+get the same bytes. They use the topic Orders and the group readers, or create and delete objects
+that no other request needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
 class Request(NamedTuple):
-    """A request without keys."""
+    """An unsigned request."""
 
     name: str
     code: int
@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 
 def as_json(value: Any) -> bytes:
-    """Return a body."""
+    """Encode a JSON body."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -93,7 +93,7 @@ _TRANSACTION = {
 
 
 def create_topic(topic: str) -> Request:
-    """Return the request that makes a topic of one queue."""
+    """Return a request that creates a topic with one queue."""
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -263,7 +263,8 @@ def _operators() -> Iterator[Request]:
 
 
 def _name_server() -> Iterator[Request]:
-    """Requests that our broker answers as its own name server; a real broker knows their rights."""
+    """Return the requests that our broker answers as its own name server; a real broker only checks
+    their rights."""
     entry = {"namespace": "N", "key": "k"}
     yield Request("PUT_KV_CONFIG", 100, {**entry, "value": "v"})
     yield Request("GET_KV_CONFIG", 101, entry)
@@ -286,7 +287,7 @@ def _name_server() -> Iterator[Request]:
 
 
 def _access() -> Iterator[Request]:
-    """Requests about users and lists; they change nobody whom a test needs."""
+    """Return requests about users and lists; they change no user that another test needs."""
     user = {"username": "made"}
     subject = {"subject": "User:made"}
     entry = {"resource": "Topic:A", "actions": ["Pub"], "decision": "Allow"}
@@ -309,5 +310,5 @@ REQUESTS = (
     *_operators(),
     *_name_server(),
     *_access(),
-    *_members(),  # last: while somebody is a member, brokers ask it what they are asked of it
+    *_members(),  # last: with members, brokers forward some requests to them
 )

@@ -1,8 +1,8 @@
-"""Brokers of both kinds that let known users do what their lists say, and mostly only speak TLS.
+"""Brokers of both kinds with access lists, most of them reachable over TLS only.
 
 There are four users: an operator, one who may send to some topics, one who may consume these in
-some groups, and one who may do nothing. A broker has them as users with policies, as 5.x, or as
-accounts of a plain_acl.yml, as 4.9.
+some groups, and one without rights. A 5.x broker has them as users with policies, a 4.9 broker as
+accounts of a plain_acl.yml.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _OF_CLIENTS = {
 
 
 class Secured(NamedTuple):
-    """A kind of broker and of lists, and the clients that it is tried with."""
+    """A kind of broker, a kind of access lists, and a client version and header codec."""
 
     kind: str
     version: str
@@ -84,7 +84,8 @@ class Secured(NamedTuple):
 
 
 def every_secured() -> list[Secured]:
-    """Return each version of clients with each header codec; ours have both kinds of lists."""
+    """Return all combinations of client version and header codec; our broker has both kinds of
+    lists."""
     ours = [
         Secured("rocketpoll", "4.9.7", "accounts", "JSON"),
         Secured("rocketpoll", "4.9.7", "users", "ROCKETMQ"),
@@ -100,13 +101,13 @@ def every_secured() -> list[Secured]:
 
 
 def tls_options(directory: Path) -> tuple[str, ...]:
-    """Return the options of a JVM whose clients prove themselves, and know their brokers."""
+    """Return JVM options for clients that verify the broker and have a certificate."""
     file = write_settings(directory / "tls.properties", {**_CERTIFICATES, **_OF_CLIENTS})
     return (f"-Dtls.config.file={file}", "-Dtls.server.mode=enforcing", "-Dtls.enable=true")
 
 
 def client_context() -> ssl.SSLContext:
-    """Return what a client of Python's own needs to connect."""
+    """Return the SSL context of a Python client."""
     context = ssl.create_default_context(cafile=certificate("ca.pem"))
     context.load_cert_chain(certificate("client.pem"))
     return context
@@ -175,5 +176,5 @@ OUR_USERS = {
 
 
 def our_accounts(plain_acl: Path) -> dict[str, object]:
-    """Return the settings with which our broker reads a plain_acl.yml."""
+    """Return the settings that make our broker read a plain_acl.yml."""
     return {"aclEnable": "true", "plainAclFile": plain_acl}

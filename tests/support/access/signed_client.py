@@ -1,6 +1,6 @@
-"""A client that signs single requests with any key, or badly: what access lists are tried with.
+"""A client that signs single requests with any key, or with a wrong signature.
 
-It says exactly what a test wants it to say, and shows exactly what was answered.
+Tests set every field of a request and see every field of the answer.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ANSWER_SECONDS_MAX = 20
 
 
 class Key(NamedTuple):
-    """The keys that a client signs with."""
+    """An access key and its secret."""
 
     name: str
     secret: str
     excluded: tuple[str, ...] = ()
-    """Fields that this client leaves out of what it signs."""
+    """Fields that the signature leaves out."""
 
 
 class Answer(NamedTuple):
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 
 class SignedClient:
-    """One connection. A context manager."""
+    """One connection, as a context manager."""
 
     _opaques = itertools.count(1)
 
@@ -70,7 +70,8 @@ class SignedClient:
         key: Key | None = None,
         changed: Mapping[str, str] = MappingProxyType({}),
     ) -> Answer:
-        """Return the answer to a request; ``changed`` are fields that change once it is signed."""
+        """Send a request and return the answer; ``changed`` are fields that are changed after
+        signing."""
         opaque = next(self._opaques)
         self.send(code, ext_fields, body, key, changed, opaque=opaque)
         while True:
@@ -118,7 +119,6 @@ class SignedClient:
         return decode_command(frame)
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def __enter__(self) -> SignedClient:

@@ -1,4 +1,4 @@
-"""Users and access lists of brokers under test, and requests that their users sign."""
+"""Users and access lists of brokers under test, and signed requests of these users."""
 
 import json
 
@@ -24,11 +24,11 @@ WITH_USERS = {
     "authorizationEnabled": "true",
     "initAuthenticationUser": json.dumps({"username": "root", "password": secret_of("root")}),
 }
-"""Settings of a broker that serves only its users; ``root`` may do everything."""
+"""Settings of a broker that accepts known users only; ``root`` may do everything."""
 
 
 def signed(request, name, secret=None):
-    """Return a request as a user's client sends it."""
+    """Sign a request as a client of this user does."""
     fields = signed_fields(
         request.ext_fields,
         request.body,
@@ -39,14 +39,14 @@ def signed(request, name, secret=None):
 
 
 def forged(request):
-    """Return a signed request with a signature that is wrong in its first bits."""
+    """Return a request whose signature is wrong in its first bits."""
     signature = request.ext_fields[SIGNATURE]
     other = ("B" if signature[0] == "A" else "A") + signature[1:]
     return request._replace(ext_fields={**request.ext_fields, SIGNATURE: other})
 
 
 class Users:
-    """The users of one or several `WITH_USERS` brokers, and what each may do."""
+    """The users of one or several `WITH_USERS` brokers, and their rights."""
 
     def __init__(self, *controllers):
         self._tables = [
@@ -54,7 +54,7 @@ class Users:
         ]
 
     def grant(self, name, *rights, denied=(), password=None):
-        """Make a user with just these rights, such as ``Topic:T Pub Sub``."""
+        """Create a user with exactly these rights, such as ``Topic:T Pub Sub``."""
         info = UserInfo(password=password or secret_of(name), user_type="Normal")
         entries = [_entry(right, "Allow") for right in rights]
         entries += [_entry(right, "Deny") for right in denied]
@@ -65,17 +65,16 @@ class Users:
                 acls.put(name, acl, change)
 
     def delete(self, name):
-        """Delete a user."""
         for users, _ in self._tables:
             users.delete(name)
 
     def state(self):
-        """Return all that requests can change of users and access lists."""
+        """Return users and access lists."""
         return [(users.body(), acls.body()) for users, acls in self._tables]
 
 
 class LoneUsers(Users):
-    """Users without a broker."""
+    """Users and access lists without a broker."""
 
     def __init__(self, root):
         tables = (

@@ -1,6 +1,6 @@
-"""All processors of a broker over real tables and a real store, without a server.
+"""All processors of a broker on real tables and a real store, without a server.
 
-`AdminRoom.ask` passes a request to them and returns what a dispatcher would answer.
+`AdminRoom.ask` passes a request to them and returns the answer of the dispatcher.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ADVERTISED = parse_host("10.0.0.2:9876")
 
 
 class AdminRoom:
-    """The processors and everything that operators see, in one directory."""
+    """The processors, and the tables that operators change, in one directory."""
 
     def __init__(self, root, **settings):
         self.clock = ManualClock()
@@ -85,7 +85,7 @@ class AdminRoom:
             self.handlers.update(processor.handlers())
 
     def saved(self, name, body_type):
-        """Return what a start after this moment would restore."""
+        """Return the content of a saved table, as a restart would load it."""
         return table_in(self._directory, name, body_type).load(None)
 
     def _clean(self):
@@ -136,7 +136,7 @@ class AdminRoom:
         )
 
     def ask(self, code, ext_fields=None, body=None) -> RemotingCommand:
-        """Return the response to one request."""
+        """Return the response to a request."""
         __tracebackhide__ = True
         data = body if isinstance(body, bytes) else encode_body(body) if body is not None else b""
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields or {}, body=data)
@@ -151,14 +151,14 @@ class AdminRoom:
         return answer
 
     def asked(self, body_type, code, ext_fields=None, body=None):
-        """Return the body of a response that must be a success."""
+        """Send a request that must succeed; return the decoded body of the response."""
         __tracebackhide__ = True
         answer = self.ask(code, ext_fields, body)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return decode_body(body_type, answer.body)
 
     def refused(self, code, ext_fields=None, body=None) -> tuple[ResponseCode, str]:
-        """Return code and remark of a response that must not be a success."""
+        """Send a request that must be refused; return code and remark."""
         __tracebackhide__ = True
         answer = self.ask(code, ext_fields, body)
         assert answer.code != ResponseCode.SUCCESS
@@ -208,7 +208,7 @@ class AdminRoom:
 
 
 def run_at_once(work, then):
-    """Run a job that the controller would run in another thread."""
+    """Run a job immediately instead of in another thread."""
     try:
         work()
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The two kinds of broker that Java clients are tested with: a real RocketMQ, and ours.
+"""Both kinds of broker for tests with Java clients: a real RocketMQ, and ours.
 
-Both are processes with the same settings, under RocketMQ's own names, and offer tests the same: the
+Both are processes with the same settings, under RocketMQ's names, and have the same interface: the
 addresses of name server and broker, and methods to stop, kill and start the broker. All other
 differences between them stay in this file.
 """
@@ -27,10 +27,10 @@ from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 
 NAME = "broker-a"
 TOPIC_OF_ALL = "TBW102"
-"""A topic that a broker has from the start, if it creates topics on the first send."""
+"""The topic that a broker creates at its start if it creates topics on the first send."""
 
 DELAYS_S = (1, 1, 1, 1, 2, *[3600] * 13)
-"""The delay levels: the third one, with which retries begin, is one second."""
+"""The delay levels. Retries begin with the third, which is one second."""
 
 WAIT_SECONDS_MAX = 30
 START_SECONDS_MAX = 180
@@ -55,14 +55,14 @@ def wait_until(
 
 
 class Clients(Protocol):
-    """A client that reports whether the broker is known: see `java_clients`."""
+    """A client that reports whether it knows the broker: see `java_clients`."""
 
     def ask(self, what: str, **fields: Any) -> Any:
         """Return the response of the Java program."""
 
 
 class RunningBroker(Protocol):
-    """A started broker on this machine."""
+    """The interface of a broker process on this machine."""
 
     version: str
     name_server: str
@@ -70,23 +70,24 @@ class RunningBroker(Protocol):
     root: Path
 
     def start(self) -> None:
-        """Start it again, on the same directory and port, without waiting until it is ready."""
+        """Start the broker again, on the same directory and port, without waiting until it is
+        ready."""
 
     def remind(self, clients: Clients) -> None:
-        """Called when clients have not found the broker for long."""
+        """Make the broker register again; called when clients have not found it for long."""
 
     def stop(self) -> None:
-        """Stop it cleanly, and check that it has stopped."""
+        """Stop the broker cleanly, and check its exit."""
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
+        """Kill the broker with SIGKILL."""
 
     def close(self) -> None:
-        """End all processes that are still running."""
+        """End all remaining processes."""
 
 
 def settings(flush: FlushDiskType) -> dict[str, object]:
-    """The settings of both kinds."""
+    """Return the settings that both kinds get."""
     return {
         "flushDiskType": flush.value,
         "autoCreateTopicEnable": "true",
@@ -94,7 +95,8 @@ def settings(flush: FlushDiskType) -> dict[str, object]:
         "defaultTopicQueueNums": 8,
         "enablePropertyFilter": "true",
         "messageDelayLevel": " ".join(f"{seconds}s" for seconds in DELAYS_S),
-        # RocketMQ 5 notes for three seconds what has ended, and checks it meanwhile
+        # RocketMQ 5 records the end of a transaction up to three seconds late, and checks it
+        # meanwhile
         "transactionTimeOut": 4_000,
         "transactionCheckInterval": 1_000,
     }
@@ -111,7 +113,7 @@ def store_config(root: Path) -> StoreConfig:
 
 
 class RocketMQBroker:
-    """A real RocketMQ broker with its name server, and optional further settings."""
+    """A real RocketMQ broker with its name server."""
 
     def __init__(
         self,
@@ -134,7 +136,7 @@ class RocketMQBroker:
     def start(self) -> None:
         more = {
             **settings(self._flush),
-            "timerWheelEnable": "true",  # without, 5.5 cannot delete a topic
+            "timerWheelEnable": "true",  # 5.5 cannot delete a topic without it
             **self._more,
         }
         self._process = self._rocketmq.start_broker(NAME, self._port, store_config(self.root), more)
@@ -159,7 +161,7 @@ class RocketMQBroker:
 
 
 class RocketPollBroker:
-    """A broker of ours: name server and broker on one port, and optional further settings."""
+    """Our broker, which is its own name server."""
 
     def __init__(
         self,
@@ -224,7 +226,7 @@ class RocketPollBroker:
                 f"the broker has ended with {self._process.returncode}:\n{said[-4000:]}"
             )
 
-    def remind(self, clients: Clients) -> None:  # noqa: ARG002  # it has no name server to register with
+    def remind(self, clients: Clients) -> None:  # noqa: ARG002  # it is its own name server
         self._check_is_running()
 
     def stop(self) -> None:
@@ -254,7 +256,7 @@ KINDS = {"rocketmq": RocketMQBroker, "rocketpoll": RocketPollBroker}
 
 
 def every_kind(versions: Sequence[str]) -> list[Any]:
-    """Parameters of fixtures: each tested kind of broker, with the clients of each version."""
+    """Return fixture parameters: each kind of broker, with the clients of each version."""
     kinds = KINDS if PEERS else ["rocketpoll"]
     return [
         pytest.param((kind, version), id=f"{kind}-{version}")
@@ -268,7 +270,7 @@ def started_broker(
     directory: Path,
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
 ) -> Iterator[RunningBroker]:
-    """Yield a broker for the lifetime of a fixture."""
+    """Yield a started broker."""
     kind, version = kind_and_version
     broker = KINDS[kind](version, directory, flush)
     try:

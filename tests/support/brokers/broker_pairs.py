@@ -1,7 +1,7 @@
-"""Two brokers and a name server that knows both, of each kind: ours, and a real RocketMQ.
+"""Two brokers and a name server that knows both: ours, or a real RocketMQ.
 
-Clients may reach each broker through a host of its own, which may vanish: then it drops everything
-silently. All kinds offer tests the same.
+Clients may reach each broker through a `Host`, which a test can make vanish: then it silently drops
+everything. Both kinds have the same interface.
 """
 
 from contextlib import ExitStack
@@ -45,15 +45,15 @@ class RocketMQPair:
         return self._brokers.members[name].address
 
     def start(self, name):
-        """Start it again, without waiting."""
+        """Start a broker again, without waiting."""
         self._brokers.members[name].start()
 
     def end(self, name, how):
-        """End it by a crash or cleanly."""
+        """Kill a broker, or stop it cleanly."""
         getattr(self._brokers.members[name], how)()
 
     def pause(self, name):
-        """Suspend it until `resume`; its connections stay open."""
+        """Suspend a broker until `resume`; its connections stay open."""
         self._brokers.members[name].pause()
 
     def resume(self, name):
@@ -62,7 +62,7 @@ class RocketMQPair:
 
 
 class RocketPollPair:
-    """Two of our brokers, each a process, behind a name server of the tests."""
+    """Two broker processes of ours behind a `JoiningNameServer`."""
 
     def __init__(self, _, directory):
         self._brokers = {}
@@ -79,15 +79,14 @@ class RocketPollPair:
         return self._brokers[name].address
 
     def start(self, name):
-        """Start it again."""
         self._brokers[name].start()
 
     def end(self, name, how):
-        """End it by a crash or cleanly."""
+        """Kill a broker, or stop it cleanly."""
         getattr(self._brokers[name], how)()
 
     def pause(self, name):
-        """Suspend it until `resume`; its connections stay open."""
+        """Suspend a broker until `resume`; its connections stay open."""
         self._names.silent.append(self._brokers[name])
         self._brokers[name].pause()
 
@@ -101,7 +100,7 @@ class RocketPollPair:
 
 
 class PairOfHosts:
-    """A pair, and a host before each broker."""
+    """A pair with a `Host` in front of each broker."""
 
     def __init__(self, kind, directory):
         make = RocketPollPair if kind == "rocketpoll" else RocketMQPair
@@ -115,7 +114,7 @@ class PairOfHosts:
             self._stack.callback(self.hosts[name].close)
 
     def addresses(self):
-        """The addresses that clients use instead of those from the name server."""
+        """Return the addresses of the hosts by the address in the route."""
         return {name: host.address for name, host in self.hosts.items()}
 
     def close(self):
@@ -123,7 +122,7 @@ class PairOfHosts:
 
 
 def running_pair(kind, directory):
-    """Yield a pair that is ready, for the lifetime of a fixture."""
+    """Yield a ready pair."""
     both = PairOfHosts(kind, directory)
     try:
         with Admin(both.name_server) as admin:
@@ -134,7 +133,7 @@ def running_pair(kind, directory):
 
 
 class PairCluster(Cluster):
-    """Creates clients, which may reach the brokers through their hosts."""
+    """Creates clients that reach the brokers through their hosts."""
 
     def __init__(self, both, *, by_hosts=False):
         self._both = both
@@ -145,7 +144,7 @@ class PairCluster(Cluster):
         return super().instance(broker_addresses=self._addresses, **more)
 
     def topic(self):
-        """A topic with `QUEUES` queues on each broker."""
+        """Create a topic with `QUEUES` queues on each broker."""
         topic = self.group().replace("Group", "Both")
         config = TopicConfig(
             topic_name=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6
@@ -163,7 +162,6 @@ class PairCluster(Cluster):
         return len(queues) == 2 * QUEUES
 
     def ends(self, topic):
-        """Return the end offset of each queue."""
         with Admin(self.name_server) as admin:
             return {queue: each.max_offset for queue, each in admin.topic_offsets(topic).items()}
 

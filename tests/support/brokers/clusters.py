@@ -1,7 +1,6 @@
-"""Brokers for tests of our consumers: ours in a thread, and with ROCKETPOLL_PEERS=1 a real
-RocketMQ.
+"""Brokers for tests of our consumers: ours in a thread, or with ROCKETPOLL_PEERS=1 a real RocketMQ.
 
-All offer tests the same; a test has topics and groups of its own.
+All have the same interface. Each test uses its own topics and groups.
 """
 
 import itertools
@@ -32,7 +31,8 @@ from rmq_spark.wire.names import retry_topic
 from rocketpoll.broker.store.config import FlushDiskType
 
 PROXY = "proxy-"
-"""Begins the kind that is a RocketMQ behind its proxy, which is the name server of clients."""
+"""Prefix of kinds in which RocketMQ's proxy is in front of the broker and is the clients' name
+server."""
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 EVERY_CLUSTER = [
@@ -47,7 +47,7 @@ _numbers = itertools.count(1)
 
 
 class Cluster:
-    """A name server, a broker, and producers for it."""
+    """A name server, a broker, and producers."""
 
     def __init__(self, name_server, address, broker_name, attributes=None):
         self.name_server = name_server
@@ -62,13 +62,13 @@ class Cluster:
         return self.sender.api
 
     def instance(self, **more):
-        """Return a client that is shut down at the test's end, if the test has not done so."""
+        """Return a client that the fixture shuts down if the test has not."""
         instance = ClientInstance(self.name_server, route_interval_ms=500, **more)
         self._stack.callback(instance.shutdown)
         return instance
 
     def until_end(self, consumer):
-        """Return a consumer that is shut down at the test's end."""
+        """Shut a consumer down at the end of the test; return it."""
         self._stack.callback(consumer.shutdown)
         return consumer
 
@@ -76,7 +76,7 @@ class Cluster:
         self._stack.close()
 
     def topic(self, queues=4, name=None, attributes=None):
-        """Create a topic that the name server knows, with a new name unless one is given."""
+        """Create a topic that the name server knows, with a new name by default."""
         topic = name or f"Topic{next(_numbers)}-{time.time_ns() % 10**9}"
         config = TopicConfig(
             topic_name=topic,
@@ -104,7 +104,7 @@ class Cluster:
         return MessageQueue(topic, self.broker_name, queue_id)
 
     def send(self, topic, *bodies, queues=4, queue_id=None, **properties):
-        """Send messages, to all queues in turn or to one."""
+        """Send messages round-robin to all queues, or to one."""
         for number, body in enumerate(bodies):
             text = encode_properties({"UNIQ_KEY": f"id-{body}", **properties})
             queue = number % queues if queue_id is None else queue_id
@@ -123,11 +123,11 @@ class Cluster:
         self.api.update_consumer_offset(self.address, group, self.queue(topic, queue_id), offset)
 
     def members(self, group):
-        """Return the members of a group, from the broker."""
+        """Return the members of a group from the broker."""
         return self.api.consumer_ids(self.address, group)
 
     def dead_letters(self, group):
-        """Return the number of messages that were retried too often."""
+        """Return the number of messages in the group's dead-letter queue."""
         try:
             return self.api.max_offset(self.address, self.queue(f"%DLQ%{group}"))
         except ClientError:
@@ -140,7 +140,7 @@ class Cluster:
 
 @contextmanager
 def running(kind, directory, **more):
-    """Yield a running broker of a kind, with optional settings, and its address."""
+    """Yield a running broker of a kind and its address."""
     if kind == "rocketpoll":
         delays = " ".join(f"{seconds}s" for seconds in DELAYS_S)
         config = small_broker(

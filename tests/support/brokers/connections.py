@@ -1,4 +1,4 @@
-"""A client's connection without a socket: it keeps what the broker sent, and answers requests."""
+"""A client connection without a socket: it records the broker's frames and answers its requests."""
 
 import itertools
 from collections.abc import Generator
@@ -14,7 +14,8 @@ _ports = itertools.count(40_000)
 
 
 class FakeConnection:
-    """A client; `answers` has the response by code: a callable, or None for silence."""
+    """A connection whose `answers` give the response by request code: a callable, or None for no
+    response."""
 
     def __init__(
         self,
@@ -44,19 +45,18 @@ class FakeConnection:
             self.sent.append(command)
 
     def send_frame(self, head, body=()):
-        """Keep an encoded frame as its reader decodes it."""
+        """Decode a frame and record it."""
         reader = FrameReader()
         reader.feed(head + b"".join(body))
         self.send(decode_command(reader.next_frame()))
 
     def request(self, command, timeout_ms, callback):
-        """Record a request; its response arrives when `acknowledge_all` is called, as in another
-        turn of the loop.
-        """
+        """Record a request; its response arrives when `acknowledge_all` is called, as if in another
+        turn of the loop."""
         self.asked.append((command, timeout_ms, callback))
 
     def acknowledge_all(self):
-        """Answer all requests; those without an answer time out."""
+        """Answer all requests; those without a response time out."""
         asked, self.asked = self.asked, []
         for command, _, then in asked:
             answer = self.answers.get(command.code)
@@ -66,10 +66,10 @@ class FakeConnection:
         self.is_closed = True
         self.closed_because = reason
 
-    # ---- what a test says for its client
+    # ---- requests of the client
 
     def ask(self, code, header=None, body=None, *, one_way=False):
-        """Send a request as this client."""
+        """Send a request from this client."""
         ext_fields = {} if header is None else HEADERS[code].request.encode(header)
         return RemotingCommand(
             code,
@@ -82,25 +82,25 @@ class FakeConnection:
         )
 
     def codes(self):
-        """Return the codes of all that was sent to this client, in order."""
+        """Return the codes of all frames sent to this client, in order."""
         return [command.code for command in self.sent]
 
 
 def finished(result):
-    """Return a handler's response, after running its steps if there are any."""
+    """Return a handler's response; run its steps first if it returned a generator."""
     while isinstance(result, Generator):
         try:
             next(result)
-        except StopIteration as end:  # noqa: PERF203  # that is how a generator ends
+        except StopIteration as end:  # noqa: PERF203
             return end.value
     return result
 
 
 def header_in(code, command):
-    """Return the typed header of a response to a request of this code."""
+    """Decode the header of a response to a request with this code."""
     return HEADERS[code].response.decode(command.ext_fields)
 
 
 def body_in(body_type, command):
-    """Return the JSON body of a command."""
+    """Decode the JSON body of a command."""
     return decode_body(body_type, command.body)

@@ -1,8 +1,8 @@
 """One request of each code that a broker may receive, and the rights that it needs.
 
 `REQUESTS` is written by hand from RocketMQ's access rules, and not from the table under test. Each
-request is about other people's topic `TOPIC` and group `GROUP`, which exist, unless other names are
-given.
+request uses topic `TOPIC` and group `GROUP`, which exist and belong to other users, unless other
+names are given.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TOPIC, _GROUP, _CLUSTER = f"Topic:{TOPIC}", f"Group:{GROUP}", f"Cluster:{CLUSTE
 
 @dataclass(frozen=True)
 class Names:
-    """The names in a request; the position of a message is known once it is stored."""
+    """The names in a request. The message position is known after the message is stored."""
 
     topic: str = TOPIC
     group: str = GROUP
@@ -53,7 +53,7 @@ class Names:
     msg_id: str = ""
 
     def hidden_in(self, text: str) -> str:
-        """Return a text without these names."""
+        """Return a text with these names removed."""
         words = (self.topic, self.group, self.msg_id, f"offset, {self.position}")
         for number, word in enumerate(filter(None, words)):
             text = text.replace(word, f"<{number}>")
@@ -88,7 +88,7 @@ def _header(code: RequestCode, **values: Any) -> RemotingCommand:
 def _of(
     code: RequestCode, body: object = None, **values: Any
 ) -> Callable[[Names], RemotingCommand]:
-    """Return a request with fields of these values, of which callables get the names."""
+    """Return a request with these field values; callables are called with the names."""
 
     def build(names: Names) -> RemotingCommand:
         found = {key: value(names) if callable(value) else value for key, value in values.items()}
@@ -112,7 +112,7 @@ def _send(code: RequestCode) -> Callable[[Names], RemotingCommand]:
 
 
 def _reply(code: RequestCode) -> Callable[[Names], RemotingCommand]:
-    """Return a reply to a producer who is not there."""
+    """Return a reply to a producer that does not exist."""
     return lambda names: send_request(
         "x", names.topic, code=code, properties={"REPLY_TO_CLIENT": "nobody"}
     )
@@ -175,7 +175,7 @@ _SINK = {"sink": SINK, "batchId": 0, "owner": "query"}
 
 
 def _own(code: RequestCode, rights: tuple[str, ...], **given: Any) -> Case:
-    """Return the case of a request without header and body, about the whole broker."""
+    """Return the case of a request about the whole broker, without header and body."""
     return Case(_of(code), rights, **given)
 
 
@@ -215,7 +215,7 @@ REQUESTS: Mapping[RequestCode, Case] = {
             topic=_topic,
         ),
         (f"{_TOPIC} Pub",),
-        (1,),  # the message at the beginning of the log is no half message
+        (1,),  # the first message of the log is no half message
     ),
     # ---- receiving
     _C.PULL_MESSAGE: Case(_pull(_C.PULL_MESSAGE), _SUBSCRIBED),
@@ -627,7 +627,7 @@ REQUESTS: Mapping[RequestCode, Case] = {
     ),
     _C.UPDATE_NAMESRV_CONFIG: _own(_C.UPDATE_NAMESRV_CONFIG, _MANAGES, answers=(DENIED,)),
     _C.GET_NAMESRV_CONFIG: _own(_C.GET_NAMESRV_CONFIG, _WATCHES),
-    # ---- ours
+    # ---- our extensions
     _C.EXTENSIONS: Case(_extensions),
     _C.PULL_CHUNK: Case(_pull(_C.PULL_CHUNK), _SUBSCRIBED),
     _C.PULL_PLACES: Case(_pull(_C.PULL_PLACES), ("Topic:* Sub", f"{_GROUP} Sub")),
@@ -655,7 +655,7 @@ REQUESTS: Mapping[RequestCode, Case] = {
     _C.FORGET_SINK: Case(_of(_C.FORGET_SINK, sink=SINK), _MANAGES, is_changing=True),
     _C.ALL_SINKS: _own(_C.ALL_SINKS, _WATCHES),
 }
-"""The right ``owner`` is that of the user to whom the sink belongs."""
+"""All cases by request code. The right ``owner`` means the user who owns the sink."""
 
 TO_CLIENTS = frozenset(
     [
@@ -666,4 +666,4 @@ TO_CLIENTS = frozenset(
         _C.PUSH_REPLY_MESSAGE_TO_CLIENT,
     ]
 )
-"""Requests that brokers send to clients, and that no client may send."""
+"""Requests that brokers send to clients; clients may not send them."""

@@ -4,10 +4,10 @@ process that has imported everything.
     test ------ arguments, environment; stdout and stderr -----> nursery ---- fork ----> broker
          <----- the broker's process id, and how it ended -----
 
-A forked broker runs ``python -m rocketpoll.broker`` from its first line to its last, with
-descriptors, signals and memory of its own, and is killed like any other. Settings that take effect
-when a program is loaded, such as preloaded libraries or Python's variables, do not work that way:
-`can_be_forked` says when a broker has to be started as users start it.
+A forked broker runs ``python -m rocketpoll.broker`` from its first line to its last, with its own
+descriptors, signals and memory, and can be killed like any other. Some settings take effect only
+when a program is loaded, such as preloaded libraries or Python's variables: `can_be_forked` returns
+False for these.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ _MESSAGE_BYTES = 1 << 16
 
 
 def can_be_forked() -> bool:
-    """Return whether the environment matches the nursery's in all that counts when a program
-    starts.
-    """
+    """Return whether the environment variables that matter at program start equal the nursery's."""
     return _settled_before(os.environ) == _nursery().settled_before
 
 
@@ -53,12 +51,11 @@ class ForkedBroker:
         self.returncode = None
 
     def poll(self):
-        """Return its exit code, or None while it runs."""
         self._nursery.hear(0.0)
         return self._ended()
 
     def wait(self, timeout):
-        """Wait for its end, and return its exit code."""
+        """Wait for the process to end; return its exit code."""
         deadline = time.monotonic() + timeout
         while self._ended() is None:
             left = deadline - time.monotonic()
@@ -68,12 +65,12 @@ class ForkedBroker:
         return self.returncode
 
     def send_signal(self, number):
-        """Send it a signal, unless it has ended."""
+        """Send a signal if the process is still running."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self):
-        """End it at once, unless it has ended."""
+        """Kill the process if it is still running."""
         self.send_signal(signal.SIGKILL)
 
     def _ended(self):
@@ -83,7 +80,7 @@ class ForkedBroker:
 
 
 class _Nursery:
-    """The nursery of this process; usable by any thread."""
+    """The nursery of this process; any thread may use it."""
 
     def __init__(self):
         self.settled_before = _settled_before(os.environ)
@@ -107,13 +104,13 @@ class _Nursery:
         return ForkedBroker(self, said["born"], os.fdopen(readable, encoding="utf-8"))
 
     def hear(self, seconds):
-        """Read reports of ended brokers, for at most this time."""
+        """Read reports of ended brokers for at most this many seconds."""
         with self._mutex:
             if _readable([self._socket], seconds):
                 self._note(self._next())
 
     def end_of(self, pid):
-        """Return a broker's exit code; None if no end was reported."""
+        """Return a broker's exit code; None if it has not ended."""
         return self._ends.get(pid)
 
     def _end(self):
@@ -127,7 +124,7 @@ class _Nursery:
         return json.loads(said)
 
     def _note(self, said):
-        # Only now may the system give its number to another process: nobody signals it any more.
+        # Only now is the process id free for reuse, and nobody signals it any more.
         self._ends[said["pid"]] = said["code"]
         self._socket.send(json.dumps({"bury": said["pid"]}).encode())
 
@@ -142,15 +139,17 @@ def _settled_before(environment):
 
 
 def _raise_brokers(test) -> list[str] | None:
-    """Fork brokers on request; return the arguments in each, and None when no test is left.
+    """Fork brokers on request; return the arguments in each child, and None when the tests have
+    ended.
 
-    A dead process is reaped when its test has been notified.
+    A dead process is reaped after its test has been notified.
     """
     import rocketpoll.broker.__main__  # noqa: PLC0415  # for those that are forked
     import rocketpoll.broker.server.event_loop  # noqa: PLC0415  # for those that are forked
 
     rocketpoll.broker.server.event_loop.new_event_loop().close()
-    del sys.modules["rocketpoll.broker.__main__"]  # or it is said to be there twice
+    # otherwise runpy warns that it is already imported
+    del sys.modules["rocketpoll.broker.__main__"]
     wakes, wake = socket.socketpair()
     for end in (wakes, wake):
         end.setblocking(False)
@@ -175,7 +174,7 @@ def _raise_brokers(test) -> list[str] | None:
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            # Who runs the tests may ignore it, as nohup does.
+            # nohup and similar tools ignore it in the process that runs the tests.
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             for end in (test, wakes, wake):
                 end.close()
@@ -188,7 +187,8 @@ def _raise_brokers(test) -> list[str] | None:
 
 
 def _readable(sockets, seconds=None):
-    """Wait for one of these sockets, whose numbers may be too large for `select.select`."""
+    """Wait until one of these sockets is readable; `select.select` cannot take large
+    descriptors."""
     poll = select.poll()
     by_number = {each.fileno(): each for each in sockets}
     for number in by_number:

@@ -1,7 +1,7 @@
 """Pulls at the end of their queues and messages for them, at the same moment, thousands of times.
 
-A broker runs in a thread; its clients are plain sockets in this one. In each wave every pair of
-clients sends one pull and one message, in a random order, so that the broker gets the message
+A broker runs in a thread; its clients are plain sockets in the main thread. In each wave every pair
+of clients sends one pull and one message, in random order, so that the broker gets the message
 before, after and together with the pull. Each pull must be answered once, with its message.
 """
 
@@ -15,7 +15,7 @@ from rmq_spark.wire.remoting.command import decode_command
 from rmq_spark.wire.remoting.framing import FrameReader
 
 SUSPEND_MS = 60_000
-PATIENCE_SECONDS = 30  # half of what the pulls wait: by their deadline none of them is answered
+PATIENCE_SECONDS = 30  # half of the pulls' timeout: none may be answered only at its deadline
 
 
 class Socket:
@@ -30,7 +30,7 @@ class Socket:
         self.send = self._socket.sendall
 
     def take(self):
-        """Return what has arrived."""
+        """Return the received bytes."""
         __tracebackhide__ = True
         data = self._socket.recv(1 << 16)
         assert data, "the broker has closed the connection"
@@ -40,7 +40,7 @@ class Socket:
 
 
 class Pair:
-    """A client that waits for the messages of a queue, and one that sends them."""
+    """A client that pulls from a queue, and one that sends to it."""
 
     def __init__(self, port, queue_id):
         self.queue_id = queue_id
@@ -66,7 +66,7 @@ class Pair:
         ).encode()
 
     def answered(self, client, answer):
-        """Check the responses that have arrived, and keep the first wrong one."""
+        """Check the received responses; keep the first wrong one."""
         is_late = answer.opaque != self.queue_offset
         if client is self.producer:
             if is_late or self.is_stored or answer.code != 0:
@@ -85,7 +85,7 @@ class Pair:
 
 
 def race(port, rounds, pairs, dice, patience_seconds=PATIENCE_SECONDS):
-    """Run rounds in waves of all pairs; return what went wrong."""
+    """Run rounds in waves of all pairs; return a description of the first failure."""
     all_pairs = [Pair(port, queue_id) for queue_id in range(pairs)]
     owners = {client: pair for pair in all_pairs for client in (pair.consumer, pair.producer)}
     answers = selectors.DefaultSelector()

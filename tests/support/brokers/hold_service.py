@@ -1,4 +1,4 @@
-"""Suspended pulls, and a hold service whose store and clock a test controls."""
+"""The pull request hold service with a store and a clock that a test controls."""
 
 from collections import Counter, deque
 
@@ -13,7 +13,7 @@ LIMITS = HoldLimits(holds_max=1_000, holds_per_connection_and_queue=16)
 
 
 class Client:
-    """A connection as the table of pulls sees it."""
+    """A client connection with what the table of pulls uses of it."""
 
     def __init__(self, address=bytes([127, 0, 0, 1])):
         self.remote_host = Host(address, 1)
@@ -25,7 +25,7 @@ class Client:
 
 
 class Codes:
-    """A filter that accepts these tags codes, and optionally checks the messages."""
+    """A filter that accepts these tags codes, and optionally checks messages."""
 
     def __init__(self, *codes, needs_messages=False, size_bytes=0):
         self.codes = codes
@@ -37,7 +37,7 @@ class Codes:
 
 
 class Hold:
-    """The hold service, with a store and a clock that the test controls."""
+    """The hold service, its store and its clock."""
 
     def __init__(self, limits=LIMITS):
         self.woken = []
@@ -55,17 +55,17 @@ class Hold:
 
     @staticmethod
     def work(steps):
-        """Run all steps at once; tests replace this."""
+        """Run all steps immediately; tests replace this method."""
         deque(steps, maxlen=0)
 
     def arrive(self, topic, queue_id, max_offset, tags_codes=None):
-        """Let messages arrive; return how many pulls were released."""
+        """Make messages arrive; return the number of released pulls."""
         before = self.service.hold_count
         self.service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
         return before - self.service.hold_count
 
     def sweep(self, now_ms):
-        """Run the whole sweep; return how many pulls it has released."""
+        """Run a whole sweep; return the number of released pulls."""
         before = self.service.rescued_total
         deque(self.service.check_hold_request(now_ms), maxlen=0)
         return self.service.rescued_total - before

@@ -2,7 +2,7 @@
 in a thread.
 
 Brokers run on uvloop where it is installed, and on asyncio's own loop elsewhere. The two differ in
-small things, such as a timer that is due at once: tests in which the loop matters run on both.
+details, such as a timer that is due at once, so tests that depend on the loop run on both.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from rocketpoll.broker.settings.settings import config_of
 
 try:
     import uvloop
-except ImportError:  # not on every platform
+except ImportError:  # uvloop does not exist on every platform
     uvloop = None
 
 
@@ -33,12 +33,12 @@ class MovedLoop(asyncio.SelectorEventLoop):
         return (super().time() if self.stands_at is None else self.stands_at) + self.moved_seconds
 
     def stand_still(self):
-        """Stop the clock; from now on it only moves on request."""
+        """Stop the clock; it then moves only by `move`."""
         if self.stands_at is None:
             self.stands_at = super().time()
 
     def move(self, seconds):
-        """Move the clock, and run what is due."""
+        """Move the clock, and run the timers that are due."""
         self.moved_seconds += seconds
 
 
@@ -46,7 +46,7 @@ LOOPS = {"asyncio": MovedLoop}
 
 
 class _Timer:
-    """A scheduled call; ``handle`` is what its caller got."""
+    """A scheduled call; ``handle`` is the handle that its caller got."""
 
     def __init__(self, when, call):
         self.when = when
@@ -57,9 +57,8 @@ class _Timer:
 if uvloop is not None:
 
     class MovedUvloop(uvloop.Loop):
-        """uvloop with a movable clock. Its timers use a clock of its own, so a move resets each of
-        them, and it fires once. The clock cannot stand still.
-        """
+        """uvloop with a movable clock. uvloop's timers have a clock of their own, so a move resets
+        each of them once. The clock cannot stand still."""
 
         moved_seconds = 0.0
         stands_at = None
@@ -81,9 +80,9 @@ if uvloop is not None:
             return timer.handle
 
         def move(self, seconds):
-            """Move the clock, and run what is due."""
+            """Move the clock, and run the timers that are due."""
             self.moved_seconds += seconds
-            timers = tuple(self._timers)  # a destructor may add one meanwhile
+            timers = tuple(self._timers)  # a copy: a destructor may add one meanwhile
             self._timers = {timer: None for timer in timers if not timer.handle.cancelled()}
             for timer in tuple(self._timers):
                 super().call_later(timer.when - self.time(), self._ring, timer)
@@ -108,7 +107,8 @@ SMALL = {
 
 
 def small_broker(root, **settings):
-    """Return the configuration of a broker in a directory, from settings as files name them."""
+    """Return a broker configuration for a directory, from settings with the names of
+    broker.conf."""
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in settings.items()
@@ -117,13 +117,13 @@ def small_broker(root, **settings):
 
 
 class StoryLoops:
-    """The loop of the next story; the fixture `on_each_loop` runs a story on each."""
+    """Event loops for stories; the fixture `on_each_loop` selects the kind of the next one."""
 
     new = MovedLoop
 
 
 class Broker:
-    """A running broker and its clients, for use in a story."""
+    """A running broker and its clients in a story."""
 
     def __init__(self, controller, clients):
         self.controller = controller
@@ -153,10 +153,9 @@ class Broker:
         await self.until(lambda: self.holds.hold_count == number, seconds)
 
     async def until(self, condition, seconds=10):
-        """Wait for a condition that the broker is about to fulfil."""
         async with _patience(seconds):
             is_still = asyncio.get_running_loop().stands_at is not None
-            while not condition():  # noqa: ASYNC110  # nobody would set an event
+            while not condition():  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0 if is_still else 0.001)
 
     def move(self, seconds):
@@ -164,12 +163,11 @@ class Broker:
         asyncio.get_running_loop().move(seconds)
 
     def make_topic(self, topic="T", queues=4, perm=6):
-        """Create a topic as an operator does."""
         make_topic(self.controller, topic, queues, perm)
 
 
 def make_topic(controller, topic="T", queues=4, perm=6):
-    """Create a topic as an operator does."""
+    """Create a topic on the broker's controller."""
     config = TopicConfig(
         topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm
     )
@@ -178,7 +176,7 @@ def make_topic(controller, topic="T", queues=4, perm=6):
 
 @contextlib.asynccontextmanager
 async def _patience(seconds):
-    """Fail after a long time by the real clock."""
+    """Fail after this many seconds of real time."""
     task = asyncio.current_task()
     timer = threading.Timer(
         seconds, asyncio.get_running_loop().call_soon_threadsafe, (task.cancel,)
@@ -195,7 +193,7 @@ async def _patience(seconds):
 
 @contextlib.asynccontextmanager
 async def started(config, disk=None, now_ms=time_of_day_ms):
-    """Yield a broker for the duration of a story, and close everything afterwards."""
+    """Yield a started broker; close it and its clients afterwards."""
     controller = BrokerController(config, disk, now_ms)
     await controller.start()
     try:
@@ -210,7 +208,7 @@ async def started(config, disk=None, now_ms=time_of_day_ms):
 
 
 def run(story):
-    """Run a coroutine in a loop of its own whose clock can be moved."""
+    """Run a coroutine in a new loop with a movable clock."""
     loop = StoryLoops.new()
     try:
         loop.run_until_complete(story)
@@ -235,7 +233,7 @@ on_broker = run_by(tell)
 
 
 class BrokerThread:
-    """A broker on a loop of its own in another thread, for tests from outside."""
+    """A broker on its own loop in another thread."""
 
     def __init__(self, config, new_event_loop=asyncio.new_event_loop):
         self.config = config
@@ -260,7 +258,7 @@ class BrokerThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     def ask(self, question):
-        """Return the result of a function run in the broker's own thread."""
+        """Run a function in the broker's thread; return its result."""
 
         async def answer():
             return question(self.controller)
@@ -268,7 +266,6 @@ class BrokerThread:
         return self._await(answer())
 
     def until(self, question, seconds=10):
-        """Wait for a condition that the broker is about to fulfil."""
         __tracebackhide__ = True
         deadline = time.monotonic() + seconds
         while not self.ask(question):

@@ -1,4 +1,4 @@
-"""A broker's HTTP endpoint, queried as Prometheus and a supervisor do."""
+"""Requests to a broker's HTTP endpoint, as Prometheus and a supervisor send them."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 async def exchange(port, request):
-    """Send bytes and return the whole response; empty if there is none."""
+    """Send bytes; return the whole response, empty if there is none."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
@@ -18,14 +18,14 @@ async def exchange(port, request):
 
 
 async def got(port, path):
-    """Return the status and the body of a GET."""
+    """Send a GET; return status and body."""
     answer = await exchange(port, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), body.decode()
 
 
 def samples_of(text):
-    """Return the values in a text of metrics, by name and by the requested labels."""
+    """Parse metrics: values by name and by the requested labels."""
     return Samples(
         {
             (sample.name, *sorted(sample.labels.items())): sample.value
@@ -36,14 +36,14 @@ def samples_of(text):
 
 
 class Samples:
-    """All samples of one scrape."""
+    """The samples of one scrape."""
 
     def __init__(self, values):
         self._values = values
         self.names = {key[0] for key in values}
 
     def __call__(self, name, **labels):
-        """Return the sum of the samples of this name with these labels; None if there is none."""
+        """Return the sum of the samples with this name and these labels; None if there are none."""
         found = [
             value
             for (each, *pairs), value in self._values.items()
@@ -57,7 +57,6 @@ class Samples:
 
 
 async def scrape(port):
-    """Return all samples of a broker."""
     __tracebackhide__ = True
     status, text = await got(port, "/metrics")
     assert status == 200

@@ -1,4 +1,4 @@
-"""Stories of popped messages: a whole broker, a client, and one clock for both of the broker's."""
+"""Stories of popped messages: a whole broker, a client, and one clock for both."""
 
 import asyncio
 
@@ -8,13 +8,12 @@ from support.clients.pops import pop
 from support.disks.faulty_disk import ManualClock
 
 REDELIVERED_MS = 1_600
-"""The most milliseconds from the end of an invisible time to the redelivery: a second, and the step
-of the clock.
-"""
+"""Maximum milliseconds from the end of the invisible time to the redelivery: one second, and the
+step of the clock."""
 
 
 class Story:
-    """A broker, a client, and one clock for both of the broker's."""
+    """A broker, a client, and one clock for both."""
 
     def __init__(self, broker, client, clock):
         self.broker = broker
@@ -22,7 +21,7 @@ class Story:
         self.clock = clock
 
     async def pass_time(self, milliseconds):
-        """Let time pass, and let the broker do what is due."""
+        """Advance the clock, and run the timers that are due."""
         step = 500
         while milliseconds > 0:
             now = min(step, milliseconds)
@@ -32,25 +31,26 @@ class Story:
             await self.settle()
 
     async def settle(self):
-        """Wait until due work is done and on the disk, which is slow here."""
+        """Wait until due work is done and flushed."""
         store, before = self.broker.store, None
         while before != (before := store.state().written_offset):
             for _ in range(3):
                 await self.client.ask(0)
-                while store.confirm_offset() < store.state().written_offset:  # noqa: ASYNC110  # a thread flushes
+                # a thread flushes
+                while store.confirm_offset() < store.state().written_offset:  # noqa: ASYNC110
                     await asyncio.sleep(0)  # the clock stands still
 
     async def texts(self, **fields):
-        """Pop, and return the texts of the messages."""
+        """Pop messages; return their bodies as text."""
         return sorted(each.text for each in await pop(self.client, **fields))
 
 
 def run(story, root, **settings):
-    """Run a story with a topic of four queues and a client."""
+    """Run a story on a topic of four queues, with one client."""
     clock = ManualClock()
 
     async def whole():
-        asyncio.get_running_loop().stand_still()  # however slow the machine is
+        asyncio.get_running_loop().stand_still()  # independent of the machine's speed
         async with started(small_broker(root, **settings), None, clock) as broker:
             broker.make_topic("T")
             await story(Story(broker, await broker.connect(), clock))

@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 30
 def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
     """Run a broker that should end by itself; return its exit code, stdout and stderr.
 
-    ``by`` is a command that starts it, such as `setpriv`.
+    ``by`` is the command that starts it, such as `setpriv`.
     """
     if not by and can_be_forked():
         with tempfile.TemporaryFile("w+") as complaints:
@@ -47,7 +47,7 @@ def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
 class BrokerProcess:
     """A broker in a directory, with its log in a file there.
 
-    ``by`` is a command that becomes the broker, such as `unshare`. Without it, the broker is
+    ``by`` is a command that starts the broker by exec, such as `unshare`. Without it, the broker is
     forked: see `fork_server`.
     """
 
@@ -66,7 +66,7 @@ class BrokerProcess:
                 stderr=log,
                 text=True,
             )
-            if descriptors_max is not None:  # long before Python has started
+            if descriptors_max is not None:  # before Python starts
                 self.limit_descriptors(descriptors_max, descriptors_max)
 
     def __enter__(self):
@@ -85,16 +85,15 @@ class BrokerProcess:
         self._process.stdout.close()
 
     def stop(self, number=signal.SIGTERM):
-        """Stop it cleanly; return its exit code."""
+        """Stop the broker cleanly; return its exit code."""
         self._process.send_signal(number)
         return self._process.wait(_PATIENCE_SECONDS)
 
     def signal(self, number):
-        """Send it a signal that does not end it."""
+        """Send a signal that does not end the broker."""
         self._process.send_signal(number)
 
     def title(self):
-        """Return its process title."""
         return Path(f"/proc/{self._process.pid}/comm").read_text().strip()
 
     def kill(self):
@@ -102,31 +101,30 @@ class BrokerProcess:
         self._process.wait(_PATIENCE_SECONDS)
 
     def limit_descriptors(self, soft, hard):
-        """Limit its open descriptors, as `ulimit -n` does."""
+        """Limit the broker's open descriptors, as `ulimit -n` does."""
         resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (soft, hard))
 
     def as_it_sees(self, path):
-        """Return where a path of its mount namespace can be opened from here."""
+        """Translate a path in the broker's mount namespace to one that this process can open."""
         return Path(f"/proc/{self._process.pid}/root{path}")
 
     def in_its_mounts(self, *command):
-        """Run a command in its mount namespace."""
+        """Run a command in the broker's mount namespace."""
         enter = ["nsenter", "--mount", "--target", str(self._process.pid)]
         subprocess.run([*enter, *command], check=True, timeout=_PATIENCE_SECONDS)
 
     def descriptors(self):
-        """Return its open descriptors."""
         return [int(path.name) for path in Path(f"/proc/{self._process.pid}/fd").iterdir()]
 
     def said(self):
-        """Return all lines that it has logged."""
+        """Return all log lines."""
         return self._log_path.read_text().splitlines()
 
     def log(self):
-        """Return the lines that it has logged, without those of a healthy broker."""
+        """Return the log lines, without those of a healthy broker."""
         return [line for line in self.said() if " INFO operator_log: " not in line]
 
     def rss_bytes(self):
-        """Return its resident memory in bytes."""
+        """Return the resident memory in bytes."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10

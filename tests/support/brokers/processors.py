@@ -1,6 +1,5 @@
 """Dependencies of the broker's processors: a small store, state tables and a clock, in one
-directory.
-"""
+directory."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from rocketpoll.broker.store.results import PutMessageStatus
 
 @dataclass
 class Parts:
-    """The parts that a broker's controller would assemble."""
+    """The parts that the broker's controller assembles."""
 
     root: Path
     clock: ManualClock
@@ -48,7 +47,6 @@ class Parts:
         self.losses = RecentLosses(self.clock)
 
     def make_topic(self, name="T", queues=4, write=None, perm=6):
-        """Create a topic with this number of queues."""
         self.topics.put(
             TopicConfig(
                 topic_name=name,
@@ -59,7 +57,7 @@ class Parts:
         )
 
     def put(self, *texts, step_ms=0, **more):
-        """Store messages one after the other, with this interval between their times."""
+        """Store messages at this interval of the clock."""
         results = []
         for text in texts:
             results.append(self.store.put_message(message(text, **more)))
@@ -67,7 +65,7 @@ class Parts:
         return results
 
     def broker(self, **more):
-        """Return what a processor needs."""
+        """Return the parts as a processor takes them."""
         usual = {
             "config": BrokerConfig(store=small_config(self.root)),
             "access": AccessControl(),
@@ -88,7 +86,7 @@ class Parts:
 
 
 def open_parts(root: Path, *, auto_create=True, **settings) -> Parts:
-    """Open parts in a directory; `settings` are the store's."""
+    """Open the parts in a directory; `settings` configure the store."""
     clock = ManualClock()
     return Parts(
         root,
@@ -101,22 +99,22 @@ def open_parts(root: Path, *, auto_create=True, **settings) -> Parts:
 
 
 def saved_at_once(_):
-    """Saving a topic that completes at once, so that no message waits."""
+    """Complete the save of a topic immediately, so that no message waits."""
     return False
 
 
 def nobody_waits(_):
-    """An empty table of parked sends."""
+    """Return an empty table of parked sends."""
     return False
 
 
 def never_parked(*_):
-    """A parking function that refuses."""
+    """Fail: no send may be parked."""
     raise AssertionError("a request was parked")
 
 
 class SlowAcknowledger:
-    """An acknowledger that reports messages as stored when the test says so."""
+    """An acknowledger that replies when the test calls it."""
 
     def __init__(self, *, is_sync=False):
         self.is_sync = is_sync
@@ -129,14 +127,14 @@ class SlowAcknowledger:
             then(result)
 
     def stored(self, status=PutMessageStatus.PUT_OK, remark=None):
-        """Answer all waiting sends."""
+        """Reply to all waiting sends."""
         waiting, self.waiting = self.waiting, []
         for result, then in waiting:
             then(result._replace(status=status, remark=remark))
 
 
 def refused(handler, connection, request):
-    """Return the code and the remark of a refused request."""
+    """Return code and remark of a refused request."""
     with pytest.raises(RequestRejected) as raised:
         finished(handler(connection, request))
     return raised.value.code, raised.value.remark

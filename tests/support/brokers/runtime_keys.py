@@ -1,4 +1,4 @@
-"""The figures of GET_BROKER_RUNTIME_INFO that RocketMQ does not have."""
+"""Keys of GET_BROKER_RUNTIME_INFO that only our broker has."""
 
 OURS = frozenset(
     [

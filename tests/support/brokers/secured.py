@@ -1,4 +1,4 @@
-"""A broker that authenticates its clients and checks what they may do; and clients with keys."""
+"""A broker with authentication and authorization, and clients with keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rocketpoll import Admin, EmbeddedBroker
 from rocketpoll.broker.store.config import FlushDiskType
 
 OPERATOR = Credentials("operator", "of the operator")
-"""The super user of these brokers."""
+"""The super user."""
 
 _FIRST = json.dumps({"username": OPERATOR.access_key, "password": OPERATOR.secret_key})
 _INNER = json.dumps({"accessKey": OPERATOR.access_key, "secretKey": OPERATOR.secret_key})
@@ -29,7 +29,7 @@ _OF_ROCKETMQ = {
 
 @contextmanager
 def secured_broker(directory=None, **settings):
-    """Yield a broker of ours with users and access lists, whose super user is `OPERATOR`."""
+    """Yield a broker of ours with users and access lists; `OPERATOR` is the super user."""
     with EmbeddedBroker(
         directory,
         authenticationEnabled=True,
@@ -41,14 +41,14 @@ def secured_broker(directory=None, **settings):
 
 
 class RealBroker(NamedTuple):
-    """A real RocketMQ; clients begin with the address of its name server."""
+    """A real RocketMQ; clients connect to its name server."""
 
     address: str
 
 
 @contextmanager
 def secured_rocketmq(directory):
-    """Yield a RocketMQ 5.5.0 with users and access lists, whose super user is `OPERATOR`."""
+    """Yield a RocketMQ 5.5.0 with users and access lists; `OPERATOR` is the super user."""
     broker = RocketMQBroker("5.5.0", directory, FlushDiskType.ASYNC_FLUSH, _OF_ROCKETMQ)
     found = RealBroker(broker.name_server)
     try:
@@ -66,7 +66,7 @@ def secured_rocketmq(directory):
 
 
 def client_of(broker, credentials=OPERATOR, **settings):
-    """Return a client with keys, which a test starts."""
+    """Return a client with keys that is not started yet."""
     return ClientInstance(
         broker.address, credentials=credentials, request_timeout_ms=5_000, **settings
     )

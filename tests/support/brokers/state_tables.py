@@ -1,4 +1,4 @@
-"""State tables of a broker on a real directory, and members registered as by heartbeats."""
+"""State tables of a broker in a real directory, and members registered as by heartbeats."""
 
 from support.brokers.connections import FakeConnection
 
@@ -22,19 +22,19 @@ from rocketpoll.broker.store.files.json_table import JsonTable
 
 
 def table_in(root, name, body_type):
-    """Return a table in a directory, which is created."""
+    """Create a directory and return a table in it."""
     root.mkdir(parents=True, exist_ok=True)
     return JsonTable(LocalDisk(), root / name, body_type)
 
 
 def modes_in(root):
-    """Return the request modes of groups."""
+    """Return the message request modes of groups."""
     table = table_in(root, "messageRequestMode.json", MessageRequestModeWrapper)
     return MessageRequestModes(table)
 
 
 def topic_settings(**settings):
-    """Return the arguments of a broker-a's topics, with eighteen delay levels."""
+    """Return the arguments for the topics of broker-a, with eighteen delay levels."""
     usual = {
         "cluster_name": "DefaultCluster",
         "broker_name": "broker-a",
@@ -48,14 +48,13 @@ def topic_settings(**settings):
 
 
 def topics_in(root, clock, **settings):
-    """Return the topics of a broker-a, unless the settings are others."""
+    """Return the topics of broker-a."""
     table = table_in(root, "topics.json", TopicConfigSerializeWrapper)
     recent = table_in(root, "recentTopics.json", TopicConfigSerializeWrapper)
     return TopicConfigManager(table, recent, now_ms=clock, **topic_settings(**settings))
 
 
 def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
-    """Return the groups of a broker."""
     table = table_in(root, "subscriptionGroup.json", SubscriptionGroupWrapper)
     return SubscriptionGroupManager(
         table, auto_create=auto_create, max_groups=max_groups, now_ms=clock
@@ -63,13 +62,12 @@ def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
 
 
 def offsets_in(root, *, max_offsets=1_000):
-    """Return the offsets of a broker."""
     table = table_in(root, "consumerOffset.json", ConsumerOffsetSerializeWrapper)
     return ConsumerOffsetManager(table, max_offsets=max_offsets)
 
 
 def order_info_in(root, clock, topics, groups):
-    """Return what groups have popped in order."""
+    """Return the table of orderly pops."""
     return ConsumerOrderInfoManager(
         table_in(root, "consumerOrderInfo.json", ConsumerOrderInfoWrapper),
         now_ms=clock,
@@ -84,12 +82,12 @@ def kv_in(root):
 
 
 def room(members_max=10_000, subscription_bytes_max=1 << 30):
-    """Return the room for members and their subscriptions."""
+    """Return the limits of members and their subscriptions."""
     return MembershipLimits(members_max=members_max, subscription_bytes_max=subscription_bytes_max)
 
 
 def join(consumers, group, client_id, *topics, version=409, language=LanguageCode.JAVA, now_ms=0):
-    """Return the connection of a new member."""
+    """Register a member; return its connection."""
     connection = FakeConnection(client_id, version=version, language=language)
     channel = ClientChannelInfo(connection, client_id, language.name, version, now_ms)
     subscriptions = tuple(SubscriptionData(topic=topic, sub_version=1) for topic in topics)
@@ -98,14 +96,14 @@ def join(consumers, group, client_id, *topics, version=409, language=LanguageCod
 
 
 def produce(producers, group, client_id, now_ms=0):
-    """Return the connection of a new producer."""
+    """Register a producer; return its connection."""
     connection = FakeConnection(client_id)
     producers.register(group, ClientChannelInfo(connection, client_id, "JAVA", 409, now_ms))
     return connection
 
 
 def expelled(members, heartbeat_before_ms):
-    """Return the members of a kind that are expired because their last heartbeat is older."""
+    """Expire members with an older heartbeat; return them."""
     return [
         connection for connection in members.expire(heartbeat_before_ms) if connection is not None
     ]

@@ -1,4 +1,4 @@
-"""A broker of ours that is only reachable under TLS, and clients for it."""
+"""A broker of ours that accepts TLS only, and clients for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmq_spark.client.transport.tls.settings import TlsSettings
 from rocketpoll.broker.server.event_loop import new_event_loop
 
 KNOWN = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
-"""A client that the broker accepts."""
+"""Settings of a client that the broker accepts."""
 
 
 class TlsCluster(Cluster):
@@ -32,7 +32,7 @@ class TlsCluster(Cluster):
 
 
 def assert_messages_go_every_way(clients):
-    """Check that messages are sent in each way, and consumed in both."""
+    """Check every kind of send, and both kinds of consumer."""
     __tracebackhide__ = True
     cluster = clients.cluster
     topic = cluster.topic()
@@ -59,16 +59,15 @@ _LARGE = {
 
 
 class Front(NamedTuple):
-    """The address of a broker, and how clients connect to it."""
+    """The address of a broker, and the TLS settings of clients."""
 
     address: str
 
 
 @contextmanager
 def with_own_tls(directory):
-    """Yield a broker that has TLS and authenticates clients by certificate itself, and where it
-    is.
-    """
+    """Yield the address of a broker that terminates TLS itself and authenticates clients by
+    certificate."""
     config = small_broker(
         directory / "store",
         **{
@@ -86,9 +85,8 @@ def with_own_tls(directory):
 
 @contextmanager
 def behind_tls(directory):
-    """Yield the broker and the terminator that its routes name, which authenticates clients by
-    certificate.
-    """
+    """Yield a broker behind a terminator that its routes name and that authenticates clients by
+    certificate."""
     config = small_broker(directory / "store", brokerIP1=HOST, **_LARGE)
     with BrokerThread(config) as broker, under_tls(broker.port, clients_of="ca.pem") as terminator:
         yield broker, terminator

@@ -1,9 +1,9 @@
 """Two brokers that get the same bytes at the same times: one with fast paths, one without.
 
-Their output is compared byte by byte. The clients have no sockets, so the test decides what arrives
-in one piece, and nothing is random. The clocks of messages and of the loop, by which sends time out
-or are refused as busy, stand still until the test moves them, so that a busy machine stalls neither
-twin.
+Their output is compared byte by byte. The clients have no sockets: the test decides which bytes
+arrive in one piece, and nothing is random. The message clock and the loop's clock, by which sends
+time out or are refused as busy, stand still until the test moves them, so that a busy machine
+delays neither twin.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ PORT = 10_911
 _PATIENCE_SECONDS = 20
 _NEVER_MS = 86_400_000
 _NO_STORE_JOBS = {"checkpointIntervalMills": _NEVER_MS, "cleanResourceInterval": _NEVER_MS}
-"""Settings with which no thread works on the store while the test moves the clock, by which files
-are named: a checkpoint has the index catch up."""
+"""Settings without periodic work on the store: threads may not run while the test moves the clock,
+because file names contain the time. A checkpoint makes the index catch up."""
 
 
 class Wire:
@@ -75,14 +75,13 @@ class Wire:
     abort = close
 
     def answers(self):
-        """Return all responses so far."""
         while (frame := self._reader.next_frame()) is not None:
             self._answers.append(decode_command(frame)._replace(body=bytes(frame.body)))
         return self._answers
 
 
 class CountedDurations(Durations):
-    """Durations whose minute never ends."""
+    """Durations of operations that are never reset."""
 
     def __init__(self):
         super().__init__()
@@ -94,7 +93,7 @@ class CountedDurations(Durations):
 
 
 class Twin:
-    """A broker, and its observed output."""
+    """A broker and its recorded output."""
 
     def __init__(self, root, loop, clock, *, by_fast_path, disk=None, **settings):
         self._loop = loop
@@ -102,7 +101,8 @@ class Twin:
         self.disk = disk
         config = small_broker(root, **{**_NO_STORE_JOBS, **settings})
         self.controller = BrokerController(config, disk, clock)
-        with patch.object(housekeeping, "_CONFIGURATION_SAVE_MS", _NEVER_MS):  # see `settle`
+        # `settle` saves instead
+        with patch.object(housekeeping, "_CONFIGURATION_SAVE_MS", _NEVER_MS):
             loop.run_until_complete(self.controller.start())
         self.controller.port = PORT
         self.processors = self.controller.processors
@@ -112,7 +112,7 @@ class Twin:
         self._tell = self.controller.hold_service.notify_message_arriving
         self.controller.hold_service.notify_message_arriving = self._arrives
         self.got = defaultdict(lambda: [0, 0, 0])
-        """Messages, their bytes and pulls, by topic and group."""
+        """Numbers of messages, bytes and pulls, by topic and group."""
         self._got = self.processors.stats.record_get
         self.processors.stats.record_get = self._counts_pull
         self.pulled = 0
@@ -124,9 +124,9 @@ class Twin:
         self.processors.stats.put_latency = CountedDurations()
         self.processors.acknowledger._record_wait = self.processors.stats.put_latency.add
         self.ran = []
-        """Number of sends in each run of the fast path."""
+        """Number of sends in each batch of the fast path."""
         self.alone = 0
-        """Number of sends that took the fast path by themselves."""
+        """Number of single sends on the fast path."""
         self._count_runs()
         self._deferred = []
         self._run_in_thread = self.processors.pending_sends._run_in_thread
@@ -177,7 +177,7 @@ class Twin:
         fast_path._put_one = counted_alone
 
     def connection(self, number):
-        """Return a client's connection, created when first used."""
+        """Return a client's connection; create it on first use."""
         if number not in self._wires:
             wire = self._wires[number] = Wire(40_000 + number)
             wire.protocol = ClientConnection(
@@ -197,15 +197,15 @@ class Twin:
         return self._wires[number]
 
     def receive(self, number, data):
-        """Deliver a piece in a turn of its own."""
+        """Deliver one piece of input in its own turn of the loop."""
         self.connection(number).data_received(data)
         self._loop.run_until_complete(asyncio.sleep(0))
 
     def settle(self, *asked):
-        """Wait until all pieces are processed and all requests answered.
+        """Wait until all input is processed and all requests are answered.
 
-        Topics are saved here only, never while pieces arrive: sends that wait for a topic would
-        then be stored before or after others at random.
+        Topics are saved only here, never while input arrives: otherwise sends that wait for a topic
+        would be stored at a random position.
         """
         self.wait_until(self._is_at_rest)
         while self._deferred:
@@ -218,7 +218,7 @@ class Twin:
         self._loop.run_until_complete(self.controller.housekeeping.wait_idle())
 
     def wait_until(self, condition):
-        """Wait until a condition holds for some turns."""
+        """Wait until a condition holds for several turns."""
         self._loop.run_until_complete(self._wait_in_slices(condition))
 
     async def _wait_in_slices(self, condition):
@@ -227,7 +227,7 @@ class Twin:
         quiet = 0
         while quiet < 5:
             quiet = quiet + 1 if condition() else 0
-            if not quiet:  # other threads have work; no timer of this loop ends by itself
+            if not quiet:  # other threads are working; no timer of this loop fires by itself
                 await self._loop.run_in_executor(None, time.sleep, 0.0005)
             await asyncio.sleep(0)
             assert time.monotonic() < ends, "it does not come to rest"
@@ -239,7 +239,7 @@ class Twin:
         return self._is_at_rest() and not self.processors.pending_sends._is_saving
 
     def _is_at_rest(self):
-        """Return whether nothing is left to do but sends that wait for their topics."""
+        """Return whether only sends that wait for their topics are left."""
         state = self.controller.store.state()
         is_carried = state.failure is not None or state.reput_from_offset == state.written_offset
         acknowledger = self.processors.acknowledger
@@ -247,18 +247,18 @@ class Twin:
         return is_carried and not waits and all(wire.reads for wire in self._wires.values())
 
     def answers(self, number):
-        """Return all responses to a client, by the numbers of its requests."""
+        """Return all responses to a client, by opaque."""
         return sorted(self.wire(number).answers(), key=lambda answer: answer.opaque)
 
     def said_to(self, number):
-        """Return all responses to a client, without the name of the broker's directory."""
+        """Return all responses to a client, with the directory name removed."""
         return [
             answer._replace(remark=(answer.remark or "").replace(str(self.root), ""))
             for answer in self.answers(number)
         ]
 
     def stored(self):
-        """Return all files with messages and what points at them: by queue, and by key."""
+        """Return the files of commit log, consume queues and index."""
         self.controller.store.save_checkpoint()
         return {
             path.relative_to(self.root): path.read_bytes().rstrip(b"\0")
@@ -268,11 +268,10 @@ class Twin:
         }
 
     def found_by(self, topic, key):
-        """Return the records that the index points at."""
+        """Return the records that the index finds."""
         return list(map(bytes, self.controller.store.query_message(topic, key, 64, 0, 1 << 60)))
 
     def counted(self):
-        """Return the statistics."""
         stats = self.processors.stats
         took = stats.put_latency.counts
         access = self.controller.access
@@ -286,7 +285,7 @@ class Twin:
 
 
 class Twins:
-    """Both brokers, on one loop and one clock, which stands still."""
+    """Both brokers, on one loop with a clock that stands still."""
 
     def __init__(self, root, disks=(None, None), **settings):
         self.loop = MovedLoop()
@@ -307,7 +306,7 @@ class Twins:
                 twin.receive(number, piece)
 
     def pass_ms(self, ms):
-        """Move the clock, and run what is due before anything else arrives."""
+        """Move the clock, and run the timers that are due before more input arrives."""
         self.clock.now_ms += ms
         self.loop.move(ms / 1000)
         for _ in range(3):
@@ -324,9 +323,7 @@ class Twins:
 
 
 def begun(begin):
-    """Yield a function that starts stories of twins as ``begin`` does; they are
-    stopped afterwards.
-    """
+    """Yield a function that starts twins with ``begin``; stop them afterwards."""
     stories = []
 
     def begin_one(*disks, **changed):

@@ -1,4 +1,4 @@
-"""Tests of asyncio programs as plain functions: each runs in an event loop of its own."""
+"""Tests of asyncio programs as plain functions: each runs in its own event loop."""
 
 import asyncio
 import concurrent.futures
@@ -28,7 +28,7 @@ told_in_a_loop = run_by(
 
 
 async def until(what, is_so):
-    """Run the loop until a condition holds."""
+    """Wait until a condition holds."""
     __tracebackhide__ = True
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
@@ -43,7 +43,7 @@ async def steps(count):
 
 
 async def taken(consumer, count):
-    """Return the bodies of this number of messages from an iterator."""
+    """Return the next bodies from an async iterator."""
     found = []
     while len(found) < count:
         found.append((await anext(consumer)).body.decode())
@@ -51,14 +51,12 @@ async def taken(consumer, count):
 
 
 def names_of_threads(word):
-    """Return the threads with this text in their names."""
+    """Return the names of threads that contain this text."""
     return [thread.name for thread in threading.enumerate() if word in thread.name]
 
 
 class NoWaiting:
-    """Within the block, nothing in this thread may block on a thread, a name
-    lookup or the clock.
-    """
+    """Within the block, this thread may not block on a thread, a name lookup or the clock."""
 
     def __init__(self, monkeypatch):
         self._monkeypatch = monkeypatch
@@ -71,7 +69,7 @@ class NoWaiting:
             def call(*args, **kwargs):
                 if threading.get_ident() == mine and waits(*args, **kwargs):
                     callers = [each.name for each in traceback.extract_stack()[-9:-1]]
-                    if not {"start", "submit"} & set(callers):  # a thread begins
+                    if not {"start", "submit"} & set(callers):  # starting a thread waits for it
                         self.faults.append(callers)
                 return real(*args, **kwargs)
 

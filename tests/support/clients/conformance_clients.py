@@ -1,6 +1,6 @@
 """Clients of the conformance suite for one cluster, closed at the end of their test.
 
-They use public names only, and do not know the kind of broker.
+They use public names only, and work with every kind of broker.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ PULL_MESSAGES = 32
 
 
 class Listener:
-    """A listener that records its calls, and returns the configured result for each message."""
+    """A listener that records its calls, and returns the configured result of each message."""
 
     def __init__(self, says=lambda _: None):
         self.messages, self._says, self._lock = [], says, threading.Lock()
@@ -51,14 +51,14 @@ class Listener:
             return [message.body.decode() for message in self.messages]
 
     def wait_for(self, bodies):
-        """Wait until all of these have come at least once; return all that has come."""
+        """Wait until each of these bodies was received; return all that were received."""
         expected = set(bodies)
         wait_until(f"calls with {sorted(expected)}", lambda: expected <= set(self.bodies))
         return self.bodies
 
 
 class Clients:
-    """Creates producers and consumers, and reads what they have left at the broker."""
+    """Creates producers and consumers, and reads the resulting messages from the broker."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -83,15 +83,14 @@ class Clients:
         return self.cluster.until_end(producer)
 
     def in_transaction(self, producer, message, work, **settings):
-        """Call a function with a transaction, in a ``with`` statement; return the transaction."""
+        """Run a function in a transaction, in a ``with`` statement; return the transaction."""
         with producer.transaction(message, **settings) as begun:
             work(begun)
         return begun
 
     def lite(self, group=None, topic=None, *, selector="*", queues=(), **settings):
-        """Return a polling consumer, subscribed to a topic or with assigned queues, from the first
-        message on.
-        """
+        """Return a LitePullConsumer that starts at the first message, with a subscription or
+        assigned queues."""
         consumer = LitePullConsumer(
             group or self.cluster.group(),
             instance=self.cluster.instance(**settings.pop("instance", {})),
@@ -105,12 +104,11 @@ class Clients:
         return self.cluster.until_end(consumer)
 
     def admin(self, **instance):
-        """Return an admin of the cluster."""
         instance = {"request_timeout_ms": ADMIN_TIMEOUT_MS, **instance}
         return Admin(instance=self.cluster.instance(**instance))
 
     def push(self, listener, group=None, topic=None, *, selector="*", orderly=False, **settings):
-        """Return a push consumer, from the first message on."""
+        """Return a push consumer that starts at the first message."""
         consumer = PushConsumer(
             group or self.cluster.group(),
             instance=self.cluster.instance(**settings.pop("instance", {})),
@@ -122,7 +120,7 @@ class Clients:
         return self.cluster.until_end(consumer)
 
     def read(self, topic, count, queues=4):
-        """Return this number of messages of a topic, by queue and offset, as stored."""
+        """Return the stored messages of a topic, by queue and offset."""
         __tracebackhide__ = True
         wait_until(f"{count} messages", lambda: sum(self._ends(topic, queues)) >= count)
         ends = self._ends(topic, queues)
@@ -162,9 +160,8 @@ class Clients:
 
 
 class Driven:
-    """A wrapper by which a test uses an asyncio object: coroutines are awaited, other calls run in
-    the loop.
-    """
+    """Adapts an asyncio object for synchronous tests: coroutines are awaited, other calls run in
+    the loop."""
 
     def __init__(self, loop, made):
         self._loop, self._made = loop, made
@@ -181,25 +178,25 @@ class Driven:
         return lambda *args, **kwargs: self.begin(call(*args, **kwargs)).result()
 
     def begin(self, coroutine):
-        """Return the future of a coroutine that the loop runs."""
+        """Run a coroutine in the loop; return its future."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     @property
     def made(self):
-        """Return the asyncio object itself."""
+        """Return the wrapped asyncio object."""
         return self._made
 
     def send_async(self, *args, **kwargs):
-        """Send a message as asyncio programs do, with a task for each."""
+        """Send messages concurrently, with a task for each."""
         return self.begin(self._made.send(*args, **kwargs))
 
     def shutdown(self):
-        """Shut the object down, under the name of the threaded classes."""
+        """Close the object, under the method name of the threaded classes."""
         self.close()
 
 
 class AioClients(Clients):
-    """Clients as `Clients`, for the asyncio client in a loop of its own."""
+    """`Clients` for the asyncio client, in its own loop."""
 
     def __init__(self, cluster):
         super().__init__(cluster)
@@ -208,7 +205,7 @@ class AioClients(Clients):
         self._thread.start()
 
     def close(self):
-        """Stop the loop after all its clients have ended."""
+        """Stop the loop after its clients have ended."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -243,7 +240,7 @@ class AioClients(Clients):
         )
 
     def in_transaction(self, producer, message, work, **settings):
-        """Call a function with a transaction, in ``async with``; return the transaction."""
+        """Run a function in a transaction, in ``async with``; return the transaction."""
 
         async def run():
             async with producer.made.transaction(message, **settings) as begun:
@@ -253,9 +250,8 @@ class AioClients(Clients):
         return producer.begin(run()).result()
 
     def lite(self, group=None, topic=None, *, selector="*", queues=(), **settings):
-        """Return a polling consumer, subscribed to a topic or with assigned queues, from the first
-        message on.
-        """
+        """Return a LitePullConsumer that starts at the first message, with a subscription or
+        assigned queues."""
         consumer = AioConsumer(
             group or self.cluster.group(),
             client=self._client(**settings.pop("instance", {})),
@@ -269,18 +265,16 @@ class AioClients(Clients):
         return self._started(consumer)
 
     def admin(self, **instance):
-        """Return an admin of the cluster."""
         client = self._client(**{"request_timeout_ms": ADMIN_TIMEOUT_MS, **instance})
         return self._started(AioAdmin(client=client))
 
 
 def numbers(count, start=0):
-    """Return bodies that sort in the order of their creation."""
+    """Return numbered bodies that sort in order."""
     return [f"{number:03}" for number in range(start, start + count)]
 
 
 def messages(topic, bodies, **more):
-    """Return a message for each of the bodies."""
     return [Message(topic, body.encode(), **more) for body in bodies]
 
 
@@ -289,7 +283,7 @@ def bodies_of(found):
 
 
 def polled(consumer, count):
-    """Poll until this number of bodies has come; fail if more come."""
+    """Poll until this number of bodies was received; fail if there are more."""
     __tracebackhide__ = True
     found = []
     while len(found) < count:

@@ -1,4 +1,5 @@
-"""Members of groups: a consumer and a producer that record their calls, and a consumer's inside."""
+"""Members of groups: a consumer and a producer that record their calls, and access to a consumer's
+implementation."""
 
 import threading
 
@@ -28,7 +29,7 @@ class Consumer:
         )
 
     def stop_threads(self):
-        """Do nothing: there are no threads."""
+        """Do nothing: this consumer has no threads."""
 
     def on_connection_closed(self, address):
         pass
@@ -52,7 +53,7 @@ class Consumer:
 
 
 class Producer:
-    """A producer that can be asked about its transactions."""
+    """A producer that answers transaction checks."""
 
     def __init__(self):
         self.checks = []
@@ -64,5 +65,6 @@ class Producer:
 
 
 def implementation_of(consumer):
-    """Return a public consumer's implementation, for tests of moments that users cannot time."""
+    """Return the implementation of a public consumer, for states that public methods cannot
+    produce."""
     return consumer._impl

@@ -25,9 +25,9 @@ from rmq_spark.client.errors import ClientError
 PATIENCE_S = 5
 DEEPEST = 3
 LONGEST = 1_000
-_FLAG = "bool"  # as annotations say it
+_FLAG = "bool"  # as in annotations
 _UNKNOWN_TO_CALLERS = re.compile(r"extFields|^ ")
-"""Names of fields on the wire, and an address with a missing part."""
+"""Errors that expose wire field names, or an address with an empty part."""
 
 HOSTILE = (
     10**30,
@@ -55,17 +55,18 @@ HOSTILE = (
 
 
 class Variant(NamedTuple):
-    """A value for a parameter: hostile itself, or with something hostile within it."""
+    """A hostile value for a parameter, or a valid one that contains a hostile value."""
 
     value: Any
     names: tuple[str, ...]
-    """Names of the wrong place in an error, from outside in; an item of a sequence has none."""
+    """Path of the wrong field as the error should name it, outermost first; items of sequences have
+    no name."""
 
     hostile: Any
     must_be_refused: bool = False
 
     def within(self, name: str, value: Any, kind: object = None) -> Variant:
-        """Return a value that contains this one, in a field of this name and kind."""
+        """Wrap this value in a field with this name, of a value of this kind."""
         is_no_flag = kind == _FLAG and not self.names and not isinstance(self.hostile, bool)
         return Variant(value, (name, *self.names), self.hostile, self.must_be_refused or is_no_flag)
 
@@ -79,12 +80,11 @@ class Call(NamedTuple):
     function: Callable[..., Any]
     valid: Mapping[str, Any]
     run: Callable[..., Any] | None = None
-    """Called with the arguments instead of the function: to use its result, or to prepare something
-    before.
-    """
+    """Called with the arguments instead of the function, to consume its result or to prepare the
+    call."""
 
     also_named: Mapping[str, str] = MappingProxyType({})
-    """Other names of parameters in errors."""
+    """Alternative names of parameters in errors."""
 
     more: Callable[..., Any] | None = None
     """The function that ``**settings`` are passed to."""
@@ -93,7 +93,7 @@ class Call(NamedTuple):
 def parameters_of(
     function: Callable[..., Any], more: Callable[..., Any] | None = None
 ) -> tuple[str, ...]:
-    """Return the names of a function's parameters, and of ``more`` those that are keyword-only."""
+    """Return the parameter names of a function, and the keyword-only ones of ``more``."""
     found = inspect.signature(function).parameters.values()
     names = [
         each.name for each in found if each.name != "self" and each.kind is not each.VAR_KEYWORD
@@ -105,7 +105,7 @@ def parameters_of(
 
 
 def variants(valid: Any, depth: int = 0) -> Iterator[Variant]:
-    """Yield all hostile values of one place: instead of the valid value, and within it."""
+    """Yield all hostile values for one parameter: in place of the valid value, and nested in it."""
     for hostile in HOSTILE:
         yield Variant(hostile, (), hostile)
     if depth == DEEPEST:
@@ -139,7 +139,7 @@ def _variants_of_fields(valid: Any, depth: int) -> Iterator[Variant]:
 
 
 def _with(valid: Any, name: str, value: Any) -> Any:
-    """Return a copy with a value in one field, even if the class would refuse it."""
+    """Return a copy with one field replaced, even if the class would refuse the value."""
     changed = copy.copy(valid)
     object.__setattr__(changed, name, value)
     return changed
@@ -154,7 +154,7 @@ def _is_hashable(value: Any) -> bool:
 
 
 def faults_of(call: Call) -> list[str]:
-    """Make a call with all hostile values, one at a time; return a line for each fault."""
+    """Make a call with all hostile values, one at a time; return a line for each failure."""
     faults = []
     run = call.run or call.function
     with errors_elsewhere(faults):
@@ -184,7 +184,7 @@ def _fault(
     *,
     is_wrong: bool = False,
 ) -> list[str]:
-    """Return what is wrong with the end of one call, or None; without names it has to succeed."""
+    """Return the failure of one call, or None. Without names, the call has to succeed."""
     ended: list[BaseException | None] = []
 
     def make() -> None:
@@ -211,7 +211,7 @@ def _fault(
 
 
 def may_be_raised(error: BaseException, names: tuple[str, ...]) -> bool:
-    """Return whether an error says what is wrong, and where."""
+    """Return whether an error describes the problem and names the field."""
     text = str(error)
     if len(text) > LONGEST or not _is_shown(text) or _UNKNOWN_TO_CALLERS.search(text):
         return False
@@ -222,7 +222,7 @@ def may_be_raised(error: BaseException, names: tuple[str, ...]) -> bool:
 
 
 def _is_shown(text: str) -> bool:
-    """Return whether a terminal or a log file can display a text."""
+    """Return whether terminals and log files can display a text."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -231,7 +231,7 @@ def _is_shown(text: str) -> bool:
 
 
 def _singular(name: str) -> str:
-    """Return the word that an error uses for one of several: a property for properties."""
+    """Return the singular form of a field name: property for properties."""
     return f"{name[:-3]}y" if name.endswith("ies") else name.removesuffix("s")
 
 
@@ -251,7 +251,7 @@ def shown(value: Any) -> str:
 
 
 class _Tracebacks(logging.Handler):
-    """Collects errors logged with a traceback, which are unexpected ones."""
+    """Collects errors that are logged with a traceback, which are unexpected."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ class _Tracebacks(logging.Handler):
 
 @contextmanager
 def errors_elsewhere(faults: list[str]) -> Iterator[None]:
-    """Collect failures of other threads: errors that end a thread, and logged ones."""
+    """Collect errors of other threads: uncaught exceptions, and tracebacks in the log."""
 
     def ended(args: threading.ExceptHookArgs) -> None:
         faults.append(f"in another thread: {args.exc_type.__name__}: {args.exc_value}")

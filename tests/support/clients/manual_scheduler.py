@@ -15,7 +15,7 @@ class MovedTasks:
         self._numbers = itertools.count()
 
     def __call__(self):
-        """Return the time, as a clock does."""
+        """Return the time: the scheduler is its own clock."""
         return self.now_ms
 
     def schedule(self, action, delay_ms=0):
@@ -24,14 +24,14 @@ class MovedTasks:
         return task
 
     def for_broker(self, _):
-        """Return itself as the scheduler of every broker."""
+        """Return this scheduler for every broker."""
         return self
 
     @property
     def pending(self):
         return sum(not task.is_cancelled for _, _, task in self._tasks)
 
-    def stop(self, wait_ms):  # noqa: ARG002  # nothing is ever under way
+    def stop(self, wait_ms):  # noqa: ARG002  # no task is ever running
         self._tasks.clear()
         return True
 

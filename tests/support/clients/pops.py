@@ -21,7 +21,7 @@ from rmq_spark.wire.pop import (
 
 
 class Popped:
-    """One popped message: its receipt, and the topic in which it lies."""
+    """A popped message: its receipt handle, and the topic that stores it."""
 
     def __init__(self, message, receipt, group):
         self.message = message
@@ -39,7 +39,7 @@ class Popped:
 
 
 async def pop(client, topic="T", group="G", **fields):
-    """Pop messages of a topic; an empty list if there are none within the poll time."""
+    """Pop messages of a topic; return an empty list after the poll time."""
     response = await client.ask(
         RequestCode.POP_MESSAGE, ext_fields=pop_fields(topic, group, **fields)
     )
@@ -62,7 +62,8 @@ def pop_fields(topic="T", group="G", **fields):
 
 
 def popped_of(response, group="G"):
-    """Return the messages in a response to a pop, with the receipts that Java's client makes."""
+    """Return the messages in the response to a pop, with receipt handles as Java's client builds
+    them."""
     if response.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL):
         return []
     assert response.code == ResponseCode.SUCCESS, (response.code, response.remark)
@@ -126,7 +127,7 @@ async def ack_all(client, messages):
 
 
 async def change(client, popped, invisible_ms, **more):
-    """Change when a message is visible again; its receipt is replaced by the new one."""
+    """Change a message's invisible time, and replace its receipt handle by the new one."""
     fields = HEADERS[RequestCode.CHANGE_MESSAGE_INVISIBLETIME].request.encode(
         ChangeInvisibleTimeRequestHeader(
             popped.group,

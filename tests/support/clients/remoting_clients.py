@@ -1,7 +1,7 @@
-"""Clients of a whole broker that write remoting frames themselves.
+"""Clients of a whole broker that encode remoting frames themselves.
 
-`RawClient` sends any bytes, also those that no correct client sends. `BrokerClient` has a method
-for each usual request: send, pull, heartbeat.
+`RawClient` sends any bytes, also invalid ones. `BrokerClient` has a method for each usual request:
+send, pull, heartbeat.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rmq_spark.wire.remoting.framing import FrameReader
 
 
 class RawClient:
-    """A socket with a frame reader. Every wait is bounded."""
+    """A socket with a frame reader. Every wait has a timeout."""
 
     def __init__(self, reader, writer):
         self._reader = reader
@@ -36,7 +36,7 @@ class RawClient:
 
     @classmethod
     async def connect(cls, port, receive_buffer=None, address=None, tls=None):
-        """Connect, with TLS if there is a context for it."""
+        """Connect, with TLS if a context is given."""
         sock = socket.socket()
         sock.setblocking(False)
         if receive_buffer is not None:
@@ -49,7 +49,7 @@ class RawClient:
             streams = await asyncio.open_connection(
                 sock=sock, limit=1 << 16, ssl=tls, server_hostname=name
             )
-        except BaseException:  # the broker may have refused it already
+        except BaseException:  # the broker may already have closed it
             sock.close()
             raise
         return cls(*streams)
@@ -62,7 +62,8 @@ class RawClient:
         self._writer.write(data if isinstance(data, bytes) else data.encode())
 
     def send_at_once(self, data):
-        """Pass bytes to the system before returning, so that they arrive in the next turn."""
+        """Write bytes to the socket before returning, so that they arrive in the next turn of the
+        loop."""
         __tracebackhide__ = True
         data = data if isinstance(data, bytes) else data.encode()
         assert os.write(self._writer.get_extra_info("socket").fileno(), data) == len(data)
@@ -81,7 +82,8 @@ class RawClient:
         return await self.receive()
 
     async def closed(self, seconds=10):
-        """Wait until the other side has closed; return what it sent before."""
+        """Wait until the broker has closed the connection; return the frames that it
+        sent before."""
         said = bytearray()
         while True:
             try:
@@ -100,12 +102,12 @@ class RawClient:
 
     async def end(self):
         self.abort()
-        with suppress(OSError):  # also those of TLS
+        with suppress(OSError):  # also TLS errors
             await self._writer.wait_closed()
 
 
 class RawClients:
-    """All clients of a story, to one port; closed with the story."""
+    """All raw clients of a story, connected to one port."""
 
     client_type = RawClient
 
@@ -126,7 +128,6 @@ class RawClients:
 
 
 async def until(condition, seconds=10):
-    """Wait for a condition that other parts of the same loop fulfil."""
     __tracebackhide__ = True
     deadline = time.monotonic() + seconds
     while not condition():
@@ -140,7 +141,7 @@ SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
 
 
 class Pulled(NamedTuple):
-    """The response to a pull, as a client reads it."""
+    """A decoded response to a pull."""
 
     code: int
     remark: str | None
@@ -167,7 +168,7 @@ def send_request(
     batch=False,
     **more,
 ):
-    """Return a send as Java's producer makes it."""
+    """Return a send request as Java's producer builds it."""
     text = properties if isinstance(properties, str) else encode_properties(properties or {})
     header = SendMessageRequestHeader(
         "P",
@@ -193,7 +194,7 @@ def send_request(
 
 
 def batch_request(*bodies, topic="T", queue_id=0, properties=None, each=None, **more):
-    """Return a request with several messages."""
+    """Return a send request with several messages."""
     text = encode_properties(each or {})
     body = encode_batch(BatchedMessage(str(each_body).encode(), text) for each_body in bodies)
     return send_request(
@@ -224,7 +225,7 @@ def pull_request(
     opaque=1,
     **more,
 ):
-    """Return a pull, with a subscription of its own unless that is None."""
+    """Return a pull request, by default with its own subscription."""
     sys_flag = (
         (COMMIT if commit_offset is not None else 0)
         | (SUSPEND if suspend_ms is not None else 0)
@@ -250,7 +251,7 @@ def pull_request(
 
 
 def pulled(answer):
-    """Return a pull's decoded response."""
+    """Decode the response to a pull."""
     fields = answer.ext_fields
     messages = list(decode_records(answer.body))
     return Pulled(
@@ -266,14 +267,15 @@ def pulled(answer):
 
 
 class BrokerClient(RawClient):
-    """One client; each request waits for its response, unless it is only sent."""
+    """A client that waits for each response."""
 
     def __init__(self, reader, writer):
         super().__init__(reader, writer)
         self.notices = []
 
     async def call(self, request):
-        """Return a request's response; only the broker's own notices may come before it."""
+        """Send a request; return its response, and accept only notifications of the broker before
+        it."""
         __tracebackhide__ = True
         self.send(request)
         while not (answer := await self.receive()).is_response:
@@ -282,7 +284,7 @@ class BrokerClient(RawClient):
         return answer
 
     async def put(self, *bodies, **more):
-        """Send messages, each acknowledged; return the last response."""
+        """Send messages one by one; return the last response."""
         __tracebackhide__ = True
         answer = None
         for body in bodies:
@@ -294,7 +296,7 @@ class BrokerClient(RawClient):
         return pulled(await self.call(pull_request(queue_offset, topic, queue_id, **more)))
 
     def heartbeat_frame(self, group, *subscriptions, **more):
-        """Return the heartbeat with a group's subscription."""
+        """Return a heartbeat that subscribes a group."""
         consumer = ConsumerData(
             group_name=group,
             subscription_data_set=tuple(
@@ -307,13 +309,13 @@ class BrokerClient(RawClient):
         return RemotingCommand(RequestCode.HEART_BEAT, body=body)
 
     async def heartbeat(self, group, *subscriptions, **more):
-        """Send a heartbeat with a group's subscription."""
+        """Send a heartbeat that subscribes a group."""
         __tracebackhide__ = True
         answer = await self.call(self.heartbeat_frame(group, *subscriptions, **more))
         assert answer.code == 0, answer.remark
 
     async def agree(self, *extensions):
-        """Negotiate extensions; return those that the broker knows as well."""
+        """Negotiate extensions; return those that both sides have."""
         header = ExtensionsHeader.of(frozenset(extensions or Extension))
         codec = HEADERS[RequestCode.EXTENSIONS]
         answer = await self.call(
@@ -322,7 +324,7 @@ class BrokerClient(RawClient):
         return codec.response.decode(answer.ext_fields).extensions
 
     async def offset(self, code, **ext_fields):
-        """Return the response to one of the requests for an offset."""
+        """Return the response to one of the offset requests."""
         answer = await self.call(
             RemotingCommand(
                 code, ext_fields={name: str(value) for name, value in ext_fields.items()}
@@ -338,6 +340,6 @@ class BrokerClient(RawClient):
 
 
 class BrokerClients(RawClients):
-    """All clients of a story."""
+    """The clients of a story."""
 
     client_type = BrokerClient

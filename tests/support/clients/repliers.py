@@ -1,4 +1,4 @@
-"""A consumer that replies to requests."""
+"""A consumer that replies to requests (request-reply)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmq_spark.client.producer.producer import Producer
 
 @contextmanager
 def replying(name_server: str, topic: str, group: str, **more: str) -> Iterator[None]:
-    """Reply to each request in a topic with its body in capitals."""
+    """Reply to each request of a topic with its body in upper case."""
     ended = threading.Event()
 
     def reply() -> None:

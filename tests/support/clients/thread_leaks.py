@@ -1,6 +1,6 @@
 """Threads that run client code, and a check that none of them is left.
 
-with none_left():     threads started in the block end soon after it, or the test names them
+with none_left():     fails and names the threads that start in the block and do not end soon after
 """
 
 import sys
@@ -13,16 +13,16 @@ from pathlib import Path
 import rmq_spark.client
 
 PATIENCE_SECONDS = 15.0
-"""Seconds: longer than any connection takes to be given up, and any response to be waited for."""
+"""Seconds. Exceeds every timeout of connections and responses."""
 
 _LOOK_SECONDS = 0.02
 _CLIENT = str(Path(rmq_spark.client.__file__).parent)
 _OF_THE_PROCESS = ("rocketpoll calls", "rocketpoll ends")
-"""The few threads that the process keeps for all clients of `rocketpoll.aio`."""
+"""Threads that all clients of `rocketpoll.aio` in a process share."""
 
 
 def threads_of_clients():
-    """Return the stacks of all other threads that run client code."""
+    """Return the stacks of other threads that run client code."""
     frames = sys._current_frames()
     found = {}
     for thread in threading.enumerate():
@@ -44,7 +44,7 @@ def _is_in_client(frame):
 
 @contextmanager
 def none_left(patience_seconds=PATIENCE_SECONDS):
-    """Check that no client thread started within the block is left."""
+    """Check that all client threads started within the block have ended."""
     before = threads_of_clients().keys()
     yield
     until = time.monotonic() + patience_seconds

@@ -1,8 +1,8 @@
 """Disks that fail, fill up or lose writes, on top of a real one; and a clock that stands still.
 
-`FaultyDisk` makes chosen operations fail or wait: its faults are its arguments. `RecordingDisk`
-records operations in a model of power losses; `power_loss_states` creates directories that a power
-loss may leave at any moment of the recording. `power_loss` and `file_versions` define these states.
+`FaultyDisk` makes chosen operations fail or wait. `RecordingDisk` records operations in a model of
+power losses; `power_loss_states` creates the directories that a power loss may leave at any moment
+of the recording. `power_loss` and `file_versions` define these states.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ManualClock:
 
 @dataclass(frozen=True)
 class Call:
-    """One operation; ``file`` is the handle, ``inode`` identifies the file in a model."""
+    """A disk operation; ``file`` is the handle, ``inode`` identifies the file in a model."""
 
     kind: str
     path: Path
@@ -55,7 +55,7 @@ class Call:
 
 
 class _WatchedDisk:
-    """Passes operations that change something to `_run`; all others go straight to the disk."""
+    """A disk that passes modifying operations to `_run`, and all others to the real disk."""
 
     def __init__(self, disk):
         self._disk = disk
@@ -86,7 +86,7 @@ class _WatchedDisk:
         self._run(Call("flush_directory", path))
 
     def check_read(self, path, position, size):
-        """Called before each read of a file, which it may refuse."""
+        """Check a read of a file before it happens; may raise."""
 
 
 class _WatchedFile:
@@ -112,11 +112,11 @@ class _WatchedFile:
 
 @dataclass(frozen=True)
 class Fault:
-    """Operation ``number`` fails, or with ``persistent`` all from there on, if they are of these
-    kinds.
+    """A failure of operation ``number``, or with ``persistent`` of all from it on, if they are of
+    these kinds.
 
-    Of a write or write_whole, ``prefix`` bytes are written. With a prefix above 0, a create leaves
-    an empty file, and other operations are carried out before they fail.
+    A failing write or write_whole writes ``prefix`` bytes. With a prefix above 0, a failing create
+    leaves an empty file, and other operations are carried out before they fail.
     """
 
     number: int = 0
@@ -132,7 +132,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class FaultIn(Fault):
-    """A fault of files in one directory."""
+    """A fault of the files in one directory."""
 
     directory: str = ""
 
@@ -147,30 +147,29 @@ class Operation(NamedTuple):
 
 
 def usage_of_large_disk(ratio):
-    """Return the usage of a disk so large that deleting a few files does not change its ratio."""
+    """Return the disk usage of a disk so large that deleting a few files does not
+    change its ratio."""
     total = 1 << 60
     used = round(total * ratio)
     return DiskUsage(total, used, total - used)
 
 
 ERRNOS = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM]
-"""The errnos of shortages that can pass."""
+"""The errnos of transient shortages."""
 
 OF_WRITES = {"create", "write", "write_whole"}
 OF_CHANGES = OF_WRITES | {"rename", "delete"}
 OF_OPENS = {"create", "open", "write_whole", "flush_directory", "read", "names"}
 KINDS = dict.fromkeys(ERRNOS, OF_OPENS)
 KINDS |= {errno.ENOSPC: OF_WRITES, errno.EDQUOT: OF_WRITES, errno.EROFS: OF_CHANGES}
-"""The operations that fail, by errno. Flushes of open files never fail."""
+"""The operations that fail, by errno. Flushes of open files do not fail."""
 
 FOR_GOOD = 1 << 30
 
 
 @dataclass
 class Refusal:
-    """Refuses this number of reads of a page of a file or in a directory, after
-    some that succeed.
-    """
+    """Refuses a number of reads of a page of a file, or in a directory, after some that succeed."""
 
     of: str
     at: int = 0
@@ -178,7 +177,7 @@ class Refusal:
     spared: int = 0
 
     def hits(self):
-        """Count a read, and return whether it is refused."""
+        """Count a read; return whether to refuse it."""
         if self.spared:
             self.spared -= 1
         elif self.times:
@@ -222,7 +221,7 @@ class FaultyDisk(_WatchedDisk):
         self.flushes = 0
         """Number of flushes in the slow directory."""
         self.is_waiting = threading.Event()
-        """Set when an operation has had to wait since `keep_waiting`."""
+        """Set once an operation has waited since `keep_waiting`."""
         self._goes = threading.Event()
         self._goes.set()
         self.unreadable = list(unreadable)
@@ -240,9 +239,8 @@ class FaultyDisk(_WatchedDisk):
         return DiskUsage(self.capacity, self.used, self.capacity - self.used)
 
     def lack(self, error, spared=0):
-        """Make each operation that needs the resource fail, except the first ones; None ends the
-        shortage.
-        """
+        """Make all operations that need the resource fail, except the first ones; None ends the
+        shortage."""
         self._shortage, self._shortage_spared = error, spared
 
     @property
@@ -250,7 +248,7 @@ class FaultyDisk(_WatchedDisk):
         return self._shortage is not None and self._shortage_spared < 0
 
     def refuse(self, *names, spared=0):
-        """Refuse room for files whose names begin with this, except for some of their writes."""
+        """Refuse space for files whose names begin with this, except for some of their writes."""
         self._refused_names, self._refusals_spared = names, spared
 
     def keep_waiting(self):
@@ -308,7 +306,7 @@ class FaultyDisk(_WatchedDisk):
             self._refusals_spared -= 1
             return
         self.wait()
-        if self._is_refused(call):  # there may be room by now
+        if self._is_refused(call):  # checked again after the wait: there may be space now
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(call.path))
 
     def _run(self, call):
@@ -362,16 +360,16 @@ class FaultyDisk(_WatchedDisk):
 
 
 class FillingDisk(FaultyDisk):
-    """A large disk whose used share a test sets."""
+    """A large disk whose usage ratio a test sets."""
 
     ratio = 0.5
 
-    def usage(self, path):  # noqa: ARG002  # the protocol's
+    def usage(self, path):  # noqa: ARG002  # the signature of the protocol
         return usage_of_large_disk(self.ratio)
 
 
 class Told(NamedTuple):
-    """An operation in a `PowerLossModel`: one of its methods, and the arguments."""
+    """A recorded call of a `PowerLossModel` method."""
 
     kind: str
     arguments: tuple
@@ -381,7 +379,7 @@ class Told(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The content at the beginning, and the operations since."""
+    """The initial content, and the operations after it."""
 
     tree: Tree
     operations: tuple[Told, ...]
@@ -394,11 +392,11 @@ class Log(NamedTuple):
 
 
 class RecordingDisk(_WatchedDisk):
-    """Records the operations below its root, in their order.
+    """A disk that records the operations below its root, in order.
 
-    Flushes run concurrently with other operations: their begin and their end are separate
-    operations, with others between them. All others run one at a time. What is in the root when the
-    recording begins is durable, or was left there by an earlier recording.
+    Flushes run concurrently with other operations: their begin and their end are recorded
+    separately, with others between them. All other operations run one at a time. The content of the
+    root when the recording begins counts as durable, or as the result of an earlier recording.
     """
 
     def __init__(self, disk, root, before=None):
@@ -410,7 +408,7 @@ class RecordingDisk(_WatchedDisk):
         self.operations = list(log.operations)
 
     def log(self, count=None):
-        """Return the first ``count`` operations, or all so far."""
+        """Return the first ``count`` operations, or all."""
         return Log(self._tree, tuple(self.operations[:count]))
 
     def create(self, path, size):
@@ -458,14 +456,14 @@ class RecordingDisk(_WatchedDisk):
         except OSError:
             with self._lock:
                 self._tell("fail_flush", flush)
-                if self._has_changed(call.path):  # it was not even made
+                if self._has_changed(call.path):  # a failed operation may have had no effect
                     self._tell("delete", path)
             raise
         with self._lock:
             self._tell("end_flush", flush)
 
     def _decode(self, call):
-        """Record what an operation has left, whether it failed or not."""
+        """Record the effect of an operation, failed or not."""
         path = call.path.relative_to(self.root)
         if call.kind == "write":
             landed = call.file.read(call.position, len(call.data))
@@ -493,9 +491,9 @@ class RecordingDisk(_WatchedDisk):
 def power_loss_states(log, dice, count, into):
     """Yield up to ``count`` different directories that a power loss may leave, one at a time.
 
-    The first has lost all that it could, the second nothing, the others are random. Each is a new
-    directory in ``into`` and is removed when the next is requested, so that the one that made a
-    test fail remains.
+    The first has lost as much as possible, the second nothing, the others are random. Each is a new
+    directory in ``into`` that is removed when the next is requested, so that the directory of a
+    failed test remains.
     """
     for number, tree in enumerate(states(log.model(), dice, count)):
         root = Path(tempfile.mkdtemp(prefix=f"{len(log.operations):05}-{number:05}-", dir=into))

@@ -37,14 +37,13 @@ class Image(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> Image:
-        """Return the image of a file with this content."""
         count = -(-len(data) // PAGE)
         pages = (data[at * PAGE : (at + 1) * PAGE].ljust(PAGE, b"\0") for at in range(count))
         return cls(len(data), dict(enumerate(pages)))
 
     @property
     def content(self) -> bytes:
-        """The whole of the content."""
+        """Return the whole content."""
         data = bytearray(self.size)
         for page, held in self.pages.items():
             part = held[: max(self.size - page * PAGE, 0)]
@@ -53,7 +52,7 @@ class Image(NamedTuple):
 
 
 class Choices:
-    """Draws what a power loss takes: all that it can at odds of 0, nothing at 1."""
+    """Draws how much a power loss takes: all that it can at odds of 0, nothing at odds of 1."""
 
     def __init__(self, dice: random.Random, odds: float) -> None:
         self._dice = dice
@@ -61,14 +60,14 @@ class Choices:
         self.made: list[int] = []
 
     def between(self, low: int, high: int) -> int:
-        """Draw a number: ``low`` if all is lost, ``high`` if nothing is."""
+        """Draw a number: ``low`` if everything is lost, ``high`` if nothing is."""
         if low < high and self._dice.random() >= self._odds:
             high = low if self._odds == 0 else self._dice.randint(low, high - 1)
         self.made.append(high)
         return high
 
     def is_torn(self) -> bool:
-        """Draw whether a page is torn: one in three, and none if all or nothing is lost."""
+        """Draw whether a page is torn: one in three, and none if everything or nothing is lost."""
         drawn = 0 < self._odds < 1 and self._dice.randrange(3) == 0
         self.made.append(drawn)
         return drawn
@@ -82,14 +81,14 @@ class FlushMark(NamedTuple):
 
 
 class FileVersions:
-    """A file's content in all versions that a power loss may leave."""
+    """The content of a file in all versions that a power loss may leave."""
 
     def __init__(self, image: Image) -> None:
         """Begin with durable content."""
         self._contents = [_Content(dict(image.pages), _Versions(image.size))]
 
     def write(self, data: bytes, position: int) -> None:
-        """Write at a position, also past the end."""
+        """Write at a position, which may be past the end."""
         self._contents[-1].write(data, position)
 
     def truncate(self, size: int) -> None:
@@ -103,11 +102,11 @@ class FileVersions:
             raise ValueError(f"the model can cut a file of {old_size} bytes to 0, not to {size}")
 
     def begin_flush(self) -> FlushMark:
-        """Return what a flush that begins now makes durable when it ends."""
+        """Return a mark of the writes that a flush starting now makes durable when it ends."""
         return FlushMark(self._contents[-1], self._contents[-1].number)
 
     def end_flush(self, mark: FlushMark) -> None:
-        """Make writes durable that preceded the flush, unless an earlier failed flush lost them."""
+        """Make the writes before the flush durable, unless an earlier failed flush lost them."""
         for at, content in enumerate(self._contents):
             if content is mark.content:
                 del self._contents[:at]
@@ -115,17 +114,17 @@ class FileVersions:
                 return
 
     def fail_flush(self, mark: FlushMark) -> None:
-        """Give up writes that preceded the flush and that no other flush has made durable."""
+        """Give up the writes before the flush that no other flush has made durable."""
         mark.content.give_up(mark.number)
 
     def draw(self, choices: Choices) -> Image:
-        """Return what a power loss leaves."""
+        """Draw the content that a power loss leaves."""
         return self._contents[choices.between(0, len(self._contents) - 1)].draw(choices)
 
 
 @dataclass
 class _Content:
-    """The content of a file from one time it was empty to the next."""
+    """The content of a file between two truncations."""
 
     durable: dict[int, bytes]
     size: _Versions[int]
@@ -182,12 +181,13 @@ class _Content:
 
 
 def _cut(page: bytes, size: int) -> bytes:
-    """Zero what follows the end of the file, so that it does not return when the file grows."""
+    """Zero a page past the end of the file, so that old bytes do not reappear when the
+    file grows."""
     return page if size >= PAGE else page[: max(size, 0)].ljust(PAGE, b"\0")
 
 
 class _Versions(Generic[Value]):
-    """The versions of something since the last flush, each with the number of the write."""
+    """The versions of a value since the last flush, each with the number of its write."""
 
     def __init__(self, value: Value) -> None:
         self._all: list[tuple[int, Value]] = [(0, value)]
@@ -205,17 +205,17 @@ class _Versions(Generic[Value]):
         self._all.append((number, value))
 
     def settle(self, number: int) -> None:
-        """Record the end of a flush that began after the write of this number."""
+        """Record the end of a flush that began after this write."""
         at = self._at(number)
         if self._all[at][0] > self._given_up:
             del self._all[:at]
 
     def give_up(self, number: int) -> None:
-        """Record the failure of a flush that began after the write of this number."""
+        """Record the failure of a flush that began after this write."""
         self._given_up = max(self._given_up, self._all[self._at(number)][0])
 
     def _at(self, number: int) -> int:
-        """Return the index of the version that this write has left."""
+        """Return the index of the version after this write."""
         return max(at for at, (written, _) in enumerate(self._all) if at == 0 or written <= number)
 
     def draw(self, choices: Choices) -> Value:

@@ -1,10 +1,10 @@
-"""A FUSE file system that passes everything to a directory, except for one oddity.
+"""A FUSE file system that passes everything to a directory, with one deviation from normal disks.
 
     python fuse_disk.py ODDITY DIRECTORY MOUNT_POINT COMMAND...
 
-becomes the command, with the directory mounted by the kernel's FUSE; the caller needs a mount
-namespace of its own. A child serves the requests until the command ends. The structures are those
-of the protocol of `linux/fuse.h`.
+mounts the directory through the kernel's FUSE and replaces itself by the command; the caller
+provides a mount namespace. A child process serves the requests until the command ends. The
+structures are those of `linux/fuse.h`.
 """
 # paths are texts here, as the kernel gives them
 # ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH116, PTH208
@@ -56,7 +56,7 @@ class FuseDisk:
             try:
                 request = os.read(self._device, _WRITE_MAX + (1 << 16))
             except OSError as error:
-                if error.errno == errno.ENODEV:  # it is not mounted any more
+                if error.errno == errno.ENODEV:  # unmounted
                     return
                 if error.errno in (errno.EINTR, errno.ENOENT, errno.EAGAIN):
                     continue

@@ -29,20 +29,19 @@ ROOT = 0
 """The inode of the directory in which all paths begin. Its own name is never lost."""
 
 Tree: TypeAlias = dict[PurePath, "Image | None"]
-"""Files by their paths below the root; directories are None, and precede their content."""
+"""Files by their paths below the root. Directories have None, and precede their content."""
 
 Entry: TypeAlias = tuple[int, str]
-"""A directory's inode, and a name in it."""
+"""A name in a directory: the directory's inode, and the name."""
 
 _ODDS = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 
 class PowerLossModel:
-    """A tree of files, as programs see it and as a power loss may leave it.
+    """A tree of files as programs see it, and the trees that a power loss may leave.
 
-    Paths are relative to the root. A file is identified by the inode that `create` returns,
-    whatever happens to its name. Operations on a file that no power loss can leave any more have no
-    effect.
+    Paths are relative to the root. A file is identified by the inode that `create` returns, even
+    after a rename. Operations on a file that no power loss can bring back have no effect.
     """
 
     def __init__(self, tree: Tree | None = None) -> None:
@@ -53,7 +52,7 @@ class PowerLossModel:
         self._files: dict[int, FileVersions] = {}
         self._flushes: dict[int, tuple[int, FlushMark | None]] = {}
         self._last_inode = ROOT
-        self._last_number = 0  # of changes of names and of flushes, in their order
+        self._last_number = 0  # numbers name changes and flushes in order
         for path, image in (tree or {}).items():
             self._last_inode += 1
             entry = self._entry(path)
@@ -62,7 +61,7 @@ class PowerLossModel:
                 self._files[self._last_inode] = FileVersions(image)
 
     def find(self, path: PurePath) -> int | None:
-        """Return the inode that programs find under a path; None if there is none."""
+        """Return the inode at a path, as programs see it; None if there is none."""
         inode: int | None = ROOT
         for name in path.parts:
             inode = None if inode is None else self._seen.get((inode, name))
@@ -71,10 +70,10 @@ class PowerLossModel:
     # ---- names
 
     def create(self, path: PurePath) -> int:
-        """Make a new, empty file; return its inode.
+        """Create an empty file; return its inode.
 
         Raises:
-            FileNotFoundError: There is no such directory.
+            FileNotFoundError: The directory does not exist.
             FileExistsError: The name is taken.
         """
         inode = self.make_directory(path)
@@ -82,7 +81,7 @@ class PowerLossModel:
         return inode
 
     def make_directory(self, path: PurePath) -> int:
-        """Make a new directory; return its inode. Raises what `create` raises."""
+        """Create a directory; return its inode. Raises what `create` raises."""
         entry = self._entry(path)
         if entry in self._seen:
             raise FileExistsError(f"the model has {path} already")
@@ -92,7 +91,7 @@ class PowerLossModel:
         return self._last_inode
 
     def rename(self, path: PurePath, new_path: PurePath) -> None:
-        """Rename a file or directory, and replace what had the new name."""
+        """Rename a file or directory, replacing any file at the new name."""
         entry, new_entry = self._entry(path), self._entry(new_path)
         inode = self._seen[new_entry] = self._seen.pop(entry)
         self._apply(inode, entry, new_entry)
@@ -107,17 +106,17 @@ class PowerLossModel:
     # ---- content
 
     def truncate(self, inode: int, size: int) -> None:
-        """Empty a file, or add zeros at its end."""
+        """Truncate a file to nothing, or extend it with zeros."""
         if file := self._files.get(inode):
             file.truncate(size)
 
     def write(self, inode: int, data: bytes, position: int) -> None:
-        """Write into a file, or past its end."""
+        """Write to a file, also past its end."""
         if file := self._files.get(inode):
             file.write(data, position)
 
     def begin_write_whole(self, path: PurePath, data: bytes) -> int:
-        """Create or empty a file, write it and begin its flush; return the number of the flush."""
+        """Create or truncate a file, write it and begin its flush; return the flush number."""
         inode = self.find(path)
         if inode is None:
             inode = self.create(path)
@@ -128,14 +127,15 @@ class PowerLossModel:
     # ---- flushes
 
     def begin_flush(self, inode: int) -> int:
-        """Begin a flush of a file or directory; return the number under which it ends or fails."""
+        """Begin a flush of a file or directory; return its number for `end_flush` or
+        `fail_flush`."""
         self._last_number += 1
         file = self._files.get(inode)
         self._flushes[self._last_number] = (inode, file.begin_flush() if file else None)
         return self._last_number
 
     def end_flush(self, flush: int) -> None:
-        """Make operations durable that preceded the flush."""
+        """Make the operations before the flush durable."""
         inode, mark = self._flushes.pop(flush)
         if mark is None:
             self._settle_names(inode, flush)
@@ -143,20 +143,20 @@ class PowerLossModel:
             file.end_flush(mark)
 
     def fail_flush(self, flush: int) -> None:
-        """Give up operations that preceded the flush: they may be lost, those on files for ever."""
+        """Give up the operations before the flush: they may be lost, those on files for ever."""
         inode, mark = self._flushes.pop(flush)
         if mark is not None and (file := self._files.get(inode)):
             file.fail_flush(mark)
 
     def seen(self) -> Tree:
-        """Return the tree as programs see it: what a kill leaves."""
+        """Return the tree as programs see it, which is what a kill leaves."""
         nothing_lost = Choices(random.Random(0), 1.0)
         return self.draw(nothing_lost, nothing_lost)
 
-    # ---- the power is gone
+    # ---- power loss
 
     def draw(self, of_names: Choices, of_content: Choices) -> Tree:
-        """Return what one power loss at this moment leaves."""
+        """Draw a tree that a power loss at this moment may leave."""
         names: dict[int, dict[str, int]] = defaultdict(dict)
         for (directory, name), inode in self._entries_left(of_names).items():
             names[directory][name] = inode
@@ -221,13 +221,14 @@ class PowerLossModel:
                 gone += change.apply(self._durable)
         self._changes = pending
         for inode in gone:
-            if self._files.pop(inode, None) is None:  # a directory: what was in it went before
+            # a directory: its content was deleted before it
+            if self._files.pop(inode, None) is None:
                 self._settle_names(inode, self._last_number + 1)
 
 
 @dataclass
 class _Change:
-    """A change of one file's name; ``unflushed`` are the directories that may still lose it."""
+    """A change of one file's name; ``unflushed`` are the directories whose flush it still needs."""
 
     number: int
     inode: int
@@ -237,11 +238,11 @@ class _Change:
 
     @property
     def names(self) -> list[Entry]:
-        """Return the names that change; they order the changes of one file."""
+        """Return the changed names; changes of one file are ordered by them."""
         return [each for each in (self.entry, self.new_entry) if each]
 
     def apply(self, entries: dict[Entry, int]) -> list[int]:
-        """Apply the change to entries; return the inodes left without a name."""
+        """Apply the change to entries; return the inodes that lose their name."""
         if self.entry:
             del entries[self.entry]
         if self.new_entry is None:
@@ -254,7 +255,7 @@ class _Change:
 def states(model: PowerLossModel, dice: random.Random, count: int) -> Iterator[Tree]:
     """Draw up to ``count`` different states.
 
-    The first has lost all that it could, the second nothing. Some of the others have lost many
+    The first has lost as much as possible, the second nothing. Some of the others have lost many
     names and little content, or vice versa.
     """
     seen = set()
@@ -280,7 +281,7 @@ def every_state(draw: Callable[[Choices], Drawn]) -> Iterator[Drawn]:
 
 
 class _ScriptedChoices(Choices):
-    """Follows a script to its end, then takes the lowest; ``others`` are the scripts not taken."""
+    """Choices that follow a script, then take the lowest; ``others`` are the scripts not taken."""
 
     def __init__(self, script: list[int]) -> None:
         self._script = script

@@ -30,7 +30,7 @@ class Way(enum.Enum):
 
 
 class _Driven:
-    """A coroutine that cancels its own task at the chosen await."""
+    """A coroutine that cancels its own task at a given await."""
 
     def __init__(self, coroutine, number, way):
         self._coroutine, self._left, self._way = coroutine, number, way
@@ -38,9 +38,8 @@ class _Driven:
 
     @property
     def may_end_well(self):
-        """Return whether a normal end is correct: nothing was cancelled, or Python's own wait_for,
-        up to 3.11, preferred a result.
-        """
+        """Return whether a normal end is correct: either nothing was cancelled, or wait_for of
+        Python up to 3.11 preferred the result."""
         return self.where is None or self.where.endswith(" wait_for")
 
     async def run(self):
@@ -66,13 +65,14 @@ class _Driven:
         task = asyncio.current_task()
         self.where = self.where or _innermost(self._coroutine)
         if self._way is Way.COME and awaited is not None:
-            awaited.add_done_callback(lambda _: task.cancel())  # ahead of the task's own
+            # added before the task's own callback
+            awaited.add_done_callback(lambda _: task.cancel())
         else:
             asyncio.get_running_loop().call_soon(task.cancel)
 
 
 def _innermost(coroutine):
-    """Return the place in our code at which a coroutine waits."""
+    """Return the line of our code at which a coroutine waits."""
     found = "at its beginning"
     while getattr(coroutine, "cr_frame", None) is not None:
         frame = coroutine.cr_frame
@@ -82,7 +82,7 @@ def _innermost(coroutine):
 
 
 async def cancelled_everywhere(make, do, check, *, least=1):
-    """Cancel ``do`` at each await, in each way, and check the result each time.
+    """Cancel ``do`` at each await, in each way, and run ``check`` each time.
 
     All three are coroutine functions. ``least`` is the minimum number of awaits.
     """
@@ -108,9 +108,9 @@ async def cancelled_everywhere(make, do, check, *, least=1):
 
 
 class Belongings:
-    """The existing tasks, threads of clients and sockets, and unreported errors.
+    """The existing tasks, client threads and sockets, and unreported errors.
 
-    The broker in this process may start another thread for its housekeeping at any time.
+    The broker in this process may start a housekeeping thread at any time.
     """
 
     def __init__(self):
@@ -131,7 +131,7 @@ class Belongings:
         return max(0, _sockets() - self._sockets)
 
     async def are_as_before(self):
-        """Wait until nothing created since then is left."""
+        """Wait until everything created since then is gone."""
         __tracebackhide__ = True
         await until("the end of tasks", lambda: not self.new_tasks())
         await until("the end of threads", lambda: not self.new_threads())
@@ -140,7 +140,7 @@ class Belongings:
 
 
 def _sockets():
-    """Return the number of this process's sockets; 0 if the system does not report it."""
+    """Return the number of open sockets; 0 if the system does not report it."""
     if not _DESCRIPTORS.exists():
         return 0
     return sum(_is_socket(each) for each in _DESCRIPTORS.iterdir())
@@ -149,5 +149,5 @@ def _sockets():
 def _is_socket(descriptor):
     try:
         return str(descriptor.readlink()).startswith("socket:")
-    except FileNotFoundError:  # the one that lists them
+    except FileNotFoundError:  # the descriptor of the listing itself
         return False

@@ -1,14 +1,13 @@
-"""MemoryErrors at one line of the code under test, and at another one the next time.
+"""MemoryErrors at each line of the code under test in turn.
 
     with MemoryFault(files) as none:            # only counts the lines that need memory
         ...
-    with MemoryFault(files, number) as fault:   # raises MemoryError, once, instead of running one
-                                                of them
+    with MemoryFault(files, number) as fault:   # raises MemoryError at line ``number``, once
         ...
-    with MemoryFault(files, within="_write") as none:   # of these functions' lines alone
+    with MemoryFault(files, within="_write") as none:   # only in the functions of this name
 
-Only lines count that call, build or compute something, as often as they run, in the thread of the
-test.
+A line counts each time that it runs in the thread of the test, if it calls, builds or computes
+something.
 """
 
 import dis
@@ -33,11 +32,11 @@ class MemoryFault:
 
     @property
     def lines(self):
-        """The number of lines that need memory, each as often as it ran."""
+        """Return the number of executed lines that need memory."""
         return len(self.places)
 
     def first_and_last_of_each(self):
-        """Return the numbers of the first and the last run of each line."""
+        """Return the numbers of the first and the last execution of each line."""
         first = {place: number for number, place in reversed([*enumerate(self.places)])}
         last = {place: number for number, place in enumerate(self.places)}
         return sorted({*first.values(), *last.values()})
@@ -52,7 +51,7 @@ class MemoryFault:
 
     def _called(self, frame, _event, _argument):
         code = frame.f_code
-        name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
+        name = getattr(code, "co_qualname", code.co_name)  # new in Python 3.11
         is_one = code.co_filename.endswith(self._files) and self._within in name
         return self._traced if is_one else None
 
@@ -73,13 +72,13 @@ class MemoryFault:
 def _starts_that_need_memory(code):
     """Return the instructions that start a line which needs memory.
 
-    A compiler repeats a line for code that cannot fail, such as the exit of a ``with``. That exit
-    is called in the line of its beginning, and must not fail either.
+    Compilers repeat a line number for code that cannot fail, such as the exit of a ``with`` block.
+    `__exit__` is called in the line of the ``with`` and must not fail either.
     """
     found = set()
     line, lines = None, []
     for each in dis.get_instructions(code):
-        line = getattr(each, "line_number", each.starts_line) or line  # from Python 3.13 on
+        line = getattr(each, "line_number", each.starts_line) or line  # new in Python 3.13
         lines.append((line, each))
     behind, needs = None, False
     for line, each in reversed(lines):

@@ -1,4 +1,4 @@
-"""Preloaded C libraries for processes started from now on."""
+"""C libraries that the next started processes preload."""
 
 import shutil
 import subprocess
@@ -77,12 +77,13 @@ int unlink(const char *path) {
     return next(path);
 }
 """
-"""A library that kills its process before one of its changes of files below a directory."""
+"""A library that kills its process before a given change of files below a directory."""
 
 
 def kill_variables(directory, change):
-    """Return the variables that kill a process before its n-th change below a directory.
+    """Return the environment variables that kill a process before its n-th change below a
+    directory.
 
-    Changes are counted from 1, so that 0 kills none.
+    Changes are counted from 1, so 0 kills none.
     """
     return {"KILL_BELOW": str(directory), "KILL_AT": str(change)}

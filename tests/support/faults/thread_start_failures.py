@@ -18,15 +18,15 @@ KINDS = ("refused", "memory", "stillborn")
 
 
 class Births:
-    """The thread starts of this process."""
+    """Controls the thread starts of this process."""
 
     def __init__(self):
         self.names = []
-        """The names of all threads that were to start, in order."""
+        """Names of all requested threads, in order."""
         self._prefix, self._kind, self._times = None, None, 0
         self.may_begin, self.late_has_ended = threading.Event(), threading.Event()
         """`may_begin` starts the late thread; `late_has_ended` reports its end."""
-        # Python 3.13 has another name for it.
+        # Python 3.13 renamed it.
         self._starter = next(
             name
             for name in ("_start_joinable_thread", "_start_new_thread")
@@ -35,12 +35,12 @@ class Births:
         self._start = getattr(threading, self._starter)
 
     def fail(self, prefix, kind, times):
-        """Make the next starts of threads with such names fail."""
+        """Make the next starts of threads with this name prefix fail."""
         setattr(threading, self._starter, self._begin)
         self._prefix, self._kind, self._times = prefix, kind, times
 
     def heal(self):
-        """Let all starts succeed from now on."""
+        """Let all later starts succeed."""
         self._times = 0
 
     def _wait_and_run(self, function):
@@ -75,22 +75,23 @@ def fail_by_arguments():
     """Configure a failure from three command line arguments, which are removed; report starts to
     stderr.
 
-    Waiting for threads is given up sooner than usual.
+    Timeouts of waits for threads are shortened.
     """
-    from rocketpoll.broker.common import threads  # noqa: PLC0415  # not for other programs
-    from rocketpoll.broker.runtime import housekeeping  # noqa: PLC0415  # not for other programs
-    from rocketpoll.broker.store.files import disk  # noqa: PLC0415  # not for other programs
-    from rocketpoll.broker.store.maintenance import checkpointer  # noqa: PLC0415  # not for other programs
+    # imported late: other programs use this module without a broker
+    from rocketpoll.broker.common import threads  # noqa: PLC0415
+    from rocketpoll.broker.runtime import housekeeping  # noqa: PLC0415
+    from rocketpoll.broker.store.files import disk  # noqa: PLC0415
+    from rocketpoll.broker.store.maintenance import checkpointer  # noqa: PLC0415
 
     threads.THREAD_START_TIMEOUT_SECONDS = checkpointer.THREAD_START_TIMEOUT_SECONDS = 0.3
     housekeeping._THREAD_CHECK_MS = 100
-    disk._DIRECTORIES_PER_TASK = 2  # so that a few directories are looked into by several threads
+    disk._DIRECTORIES_PER_TASK = 2  # several threads even for a few directories
     prefix, kind, times = sys.argv[1:4]
     del sys.argv[1:4]
     BIRTHS.fail(prefix, kind, int(times))
 
 
 def report():
-    """Print the thread starts for the test to read."""
+    """Print the thread starts for the test."""
     names = sorted({name.rstrip("_0123456789") for name in BIRTHS.names})
     sys.stderr.write(" ".join(["births:", *names]) + "\n")

@@ -1,7 +1,7 @@
 """A topic with every kind of message that a foreign client or a failing disk can leave in it.
 
-A sound message precedes and follows each, to detect readers that give up or skip too much. Those of
-`UNREADABLE` cannot be read; those of `ODD` look strange, and can.
+A good message precedes and follows each, to detect readers that give up or skip too much. Messages
+of `UNREADABLE` cannot be read; those of `ODD` look strange but can.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ UNREADABLE = {
     "compression of type 7": (b"this is no stream", int(Flag.COMPRESSED) | 7 << 8),
     "over the limit": (zlib.compress(bytes(PLAIN_BYTES_MAX + 1)), ZLIB),
 }
-"""Body and sysFlag of messages that brokers accept and nobody can read."""
+"""Body and sysFlag of messages that brokers accept and no client can read."""
 
 DAMAGED = {
     "a changed body": ("body", 0, b"?"),
     "no magic": ("record", 4, b"\xa7\xa7"),
     "a body length without sense": ("body", -4, b"\x7f"),
 }
-"""Damage to sound records in the log: the part, the offset in it, and the bytes written."""
+"""Damage to good records in the log: the part, the offset in it, and the bytes written."""
 
 ODD = {
     "no properties": ("", 0),
@@ -70,17 +70,17 @@ ODD = {
     "foreign flags": ("", 0x10000 | 0x40 | 0x80),
     "an IPv6 flag alone": ("", int(Flag.MULTI_TAGS)),
 }
-"""Properties and sysFlag of messages that look strange, and can be read."""
+"""Properties and sysFlag of messages that look strange but can be read."""
 
 
 class BadTopic:
-    """A topic with all of these messages in one queue, and what readers have to return."""
+    """A topic with all of these messages in one queue, and the expected results of readers."""
 
     def __init__(self, broker, directory, topic="T"):
         self.broker, self.topic = broker, topic
         self.queue = MessageQueue(topic, "broker-a", 0)
         self.sound: dict[int, bytes] = {}
-        """Bodies of the messages that can be read, by offset."""
+        """Bodies of the readable messages, by offset."""
         self.bad: dict[int, str] = {}
         """Names of the unreadable messages, by offset."""
         broker.create_topic(topic, 1)
@@ -98,14 +98,14 @@ class BadTopic:
                 self.bad[self._put(f"damaged: {name}".encode(), properties(KEYS=KEY), 0)] = name
             self._put_sound()
         count = len(self.sound) + len(self.bad)
-        broker.wait_until_arrived(topic, count)  # else the broker would find the damages itself
+        # otherwise the broker's own dispatch would find the damage
+        broker.wait_until_arrived(topic, count)
         for name, damage in DAMAGED.items():
             _damage(directory, f"damaged: {name}".encode(), *damage)
 
     def read_as_commits(self):
-        """Read the committed rows of a topic whose commits topic has a manifest like these
-        messages.
-        """
+        """Read the committed rows of a topic whose commits topic has a manifest that lists these
+        messages."""
         topic = f"{self.topic}-committed"
         commits = commits_topic_name(topic)
         self.broker.create_topic(topic, 1)
@@ -153,7 +153,7 @@ def _damage(directory, body, part, distance, noise):
 
 @contextmanager
 def bad_topic(directory):
-    """Yield a broker with the topic."""
+    """Yield a broker with the bad topic."""
     with EmbeddedBroker(directory) as broker:
         yield BadTopic(broker, directory)
 
@@ -162,9 +162,9 @@ _MAGIC = b"\xda\xa3\x20\xa7"
 
 
 def changed_bytes(store, text, number=24):
-    """Change one byte after the other in the record whose body has a text, and yield its position.
+    """Change each byte in turn of the record whose body contains a text; yield its position.
 
-    All bytes are restored in the end.
+    All bytes are restored at the end.
     """
     [path] = (store / "commitlog").iterdir()
     with path.open("r+b") as log:

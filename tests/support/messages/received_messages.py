@@ -7,7 +7,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 def received(queue_offset, body=b"body", tags=None, queue=QUEUE, reconsume_times=0, **properties):
-    """Return one message of a queue."""
+    """Return one received message."""
     return MessageExt(
         topic=queue.topic,
         body=body,
@@ -29,5 +29,5 @@ def received(queue_offset, body=b"body", tags=None, queue=QUEUE, reconsume_times
 
 
 def several(*queue_offsets, **more):
-    """Return several messages of a queue."""
+    """Return several received messages of a queue."""
     return tuple(received(each, **more) for each in queue_offsets)

@@ -1,6 +1,6 @@
 """Random SQL92 expressions in many spellings, and a slow second implementation of their meaning.
 
-All randomness comes from a `random.Random`: hypothesis passes one that it can shrink.
+All randomness comes from a `random.Random`; hypothesis passes one that it can shrink.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXTS = ("x", "it's", "", "5", "true", "xyz", "é\U0001f680", "''", "5.5", "-5")
 INTEGERS = (0, 1, 5, 6, 2147483647, 2147483648, 9223372036854775807)
 FLOATS = (5.5, 5.0, 0.1, 1e3, 1e300, 5e-324, 1.7976931348623157e308, 2147483648.5)
 
-# What properties may hold: numbers in all spellings, what only looks like one, and text.
+# Values of properties: numbers in all spellings, text that resembles numbers, and other text.
 VALUES = (
     "5", "6", "1", "0", "-5", "+5", "007", "-0", "2147483647", "2147483648", "-2147483648",
     "-2147483649", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "5.5",
@@ -51,7 +51,7 @@ Properties = Mapping[str, str]
 
 
 def random_properties(random: Random) -> dict[str, str]:
-    """Return some of the properties, one in three with the same value."""
+    """Return random properties; one in three has the same value."""
     return {name: random.choice(VALUES) for name in NAMES if random.random() < 0.7}
 
 
@@ -148,13 +148,13 @@ def _can_be_equal(left: Expression, right: Expression) -> bool:
     )
 
 
-# ---- written down
+# ---- spelling
 
 _OR, _AND, _EQUALITY, _COMPARISON, _UNARY, _PRIMARY = range(1, 7)
 
 
 def written(expression: Expression, random: Random) -> str:
-    """Return a random spelling of the expression."""
+    """Return a random spelling of an expression."""
     return _written(expression, _OR, random)
 
 
@@ -166,7 +166,7 @@ def _written(node: Expression, level: int, random: Random) -> str:
 
 
 def _spelt(node: Expression, random: Random) -> tuple[str, int]:
-    """Return a node's text, and its precedence."""
+    """Return the text of a node, and its precedence."""
     if isinstance(node, (And, Or)):
         word, level = ("AND", _AND) if isinstance(node, And) else ("OR", _OR)
         pieces = [_written(each, level + 1, random) for each in node.conditions]
@@ -241,7 +241,7 @@ def _gap(random: Random, usual: str = " ") -> str:
     )
 
 
-# ---- words in any order
+# ---- random tokens
 
 SOUP = (
     *NAMES, *map(_quoted, TEXTS), *map(str, INTEGERS), *map(repr, FLOATS), "NOT", "AND", "OR",
@@ -277,7 +277,7 @@ def random_soup(random: Random) -> str:
     return random.choice((" ", " ", "")).join(words)
 
 
-# ---- the second opinion
+# ---- second implementation
 
 _DOUBLE = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
@@ -295,7 +295,8 @@ def second_opinion(node: Expression, properties: Properties) -> str:
     return {True: "TRUE", False: "FALSE", None: "NULL"}[value]
 
 
-def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PLR0912  # a case for each node
+# one case for each node
+def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PLR0912
     match node:
         case Literal(constant):
             return constant
@@ -351,7 +352,7 @@ def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PL
 def _pair(
     first: bool | None, second: Expression, decisive: bool, properties: Properties
 ) -> bool | None:
-    """Evaluate AND or OR of two operands: one value decides."""
+    """Evaluate AND or OR of two operands; the decisive value wins."""
     if first is decisive:
         return decisive
     value = _opinion(second, properties)

@@ -1,6 +1,5 @@
-"""Messages of the log: hypothesis strategies with no field at its default, and records with
-checksums, one by one (the store computes them by the chunk).
-"""
+"""Messages of the log: hypothesis strategies with no field at its default, and encoded records with
+checksums (the store computes these for whole chunks)."""
 
 from __future__ import annotations
 
@@ -56,9 +55,7 @@ def messages(draw):
 
 
 def has_offset(message):
-    """Return whether a message gets a queue offset: prepared and rolled back transactional ones do
-    not.
-    """
+    """Return whether the store assigns a queue offset: not to prepared and rolled back messages."""
     return message.sys_flag & MessageSysFlag.TRANSACTION_MASK not in (
         MessageSysFlag.TRANSACTION_PREPARED,
         MessageSysFlag.TRANSACTION_ROLLBACK,
@@ -69,12 +66,12 @@ plain_messages = messages().filter(has_offset)
 
 
 def sealed(message: StoredMessage) -> bytes:
-    """Return the record of a message as a store holds it."""
+    """Encode a message as the store does, with its checksum."""
     text = with_empty_checksum(message.properties_text)
     return with_its_checksum(encode_record(dataclasses.replace(message, properties_text=text)))
 
 
 def with_its_checksum(record: bytes) -> bytes:
-    """Return a record with its checksum in the space at its end."""
+    """Fill in the checksum at the end of a record."""
     watched = record[:-CHECKSUM_BYTES]
     return watched + encode_checksum(crc32(watched))

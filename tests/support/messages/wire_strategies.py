@@ -21,7 +21,7 @@ from rmq_spark.wire.message.record import StoredMessage
 from rmq_spark.wire.remoting.command import RemotingCommand
 
 EXAMPLES = count("ROCKETPOLL_CODEC_EXAMPLES", 8, wide=60)
-"""Number of values drawn of each of the 160 classes of headers and bodies."""
+"""Number of examples of each of the 160 header and body classes."""
 
 int16 = st.integers(-(1 << 15), (1 << 15) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -31,7 +31,8 @@ some_text = text.filter(bool)
 
 
 def _commands_in(serialize_type: SerializeType) -> st.SearchStrategy[RemotingCommand]:
-    binary = serialize_type is SerializeType.ROCKETMQ  # narrower words, and no empty remark
+    # RocketMQ's binary codec has narrower fields, and no empty remark
+    binary = serialize_type is SerializeType.ROCKETMQ
     return st.builds(
         RemotingCommand,
         code=int16 if binary else int32,
@@ -58,7 +59,8 @@ property_values = st.text(
 )
 properties = st.dictionaries(property_names, property_values, max_size=6)
 
-# Strings as peers may write them: separators anywhere, names twice, pieces without a value.
+# Property strings as peers may write them: separators anywhere, repeated names, pieces without a
+# value.
 ragged_properties = st.lists(
     st.sampled_from(
         ["KEYS", "TAGS", "UNIQ_KEY", "K", "x\u00e9", "\x01", "\x02", "\x01", "\x02", "KEYS\x01"]
@@ -66,8 +68,8 @@ ragged_properties = st.lists(
     max_size=14,
 ).map("".join)
 
-# Strings of clients that mean something else to RocketMQ, or nothing: a name of its own, pieces
-# that are no properties, or like those of a record's checksum; with the last separator and without.
+# Property strings with no or another meaning for RocketMQ: reserved names, pieces that are no
+# properties or look like a checksum; with and without the last separator.
 _odd_pieces = [
     "__CRC32#\x010123456789",
     "KEYS\x01k",
@@ -101,7 +103,7 @@ _compressions = st.sampled_from(
 
 
 def fits_i16(message: StoredMessage) -> bool:
-    """Return whether the properties' length fits into its field."""
+    """Return whether the length of the properties fits into 16 bits."""
     return len(message.properties_text.encode()) <= struct.unpack(">h", b"\x7f\xff")[0]
 
 
@@ -109,8 +111,8 @@ def fits_i16(message: StoredMessage) -> bool:
 def stored_messages(draw: st.DrawFn, *, compressed: bool = False) -> StoredMessage:
     """Generate stored messages with any hosts, flags, topic width and properties.
 
-    With ``compressed``, some have the compression flag; their bodies are plain until they are
-    encoded.
+    With ``compressed``, some have the compression flag; their bodies are compressed only when they
+    are encoded.
     """
     born_host, store_host = draw(hosts), draw(hosts)
     wide_topic = draw(st.integers(0, 5)) == 0

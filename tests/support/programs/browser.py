@@ -1,4 +1,4 @@
-"""A real Chromium for tests, where there is one."""
+"""Chromium for tests, if it is installed."""
 
 import os
 import shutil
@@ -26,7 +26,8 @@ def started_chromium():
 
 def appears(page, selector, timeout_ms):
     """Wait for an element; return whether it appears in time."""
-    from playwright.sync_api import TimeoutError as NotInTime  # noqa: PLC0415  # there is a page
+    # installed, because there is a page
+    from playwright.sync_api import TimeoutError as NotInTime  # noqa: PLC0415
 
     try:
         page.wait_for_selector(selector, state="attached", timeout=timeout_ms)

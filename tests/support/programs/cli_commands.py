@@ -1,4 +1,4 @@
-"""All commands of the command line, from its command tree."""
+"""All commands of the command line, from the command tree."""
 
 import click
 
@@ -6,7 +6,7 @@ from rmq_spark.cli.main import command_tree
 
 
 def _verbs(command, words):
-    """Return all verbs below a command, by the words that name them."""
+    """Return all verbs below a command, by their command words."""
     if isinstance(command, click.Group):
         for name in command.list_commands(click.Context(command)):
             below = command.get_command(click.Context(command), name)

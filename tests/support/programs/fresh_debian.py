@@ -33,26 +33,26 @@ from pathlib import Path
 CLONE = Path(__file__).resolve().parents[3]
 RELEASES = ("bookworm", "trixie")
 TREE = "/root/rocketpoll"
-# As Debian's installer has it.
+# the same lines as Debian's installer writes
 HOSTS = "127.0.0.1 localhost\n127.0.1.1 debian\n::1 localhost ip6-localhost\n"
 CERTIFICATES = "/etc/certificates-of-the-host.pem"
 LAST_LINES = 60
 
-# What a command's output has if it did what the README says;
-# an exit code alone can be 0 for nothing done.
+# Text that a command's output contains if it did its work; its exit code may be 0 even if it did
+# nothing.
 SHOWN = {
     "demo": re.compile(r"read [1-9][\d,]* rows in .*: every one of them once"),
     "check": re.compile(r"[1-9]\d* passed"),
 }
 
-# What somebody does who has a wheel and no clone: nothing of the tree is there.
+# The command of a user who has a wheel and no clone.
 WHEEL_COMMAND = (
     "apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv "
     "default-jre-headless && python3 -m venv /root/venv && /root/venv/bin/pip install -q "
     "'./{wheel}[spark]' && cd / && /root/venv/bin/rocketpoll demo"
 )
 
-# In namespaces of the command's own. It is not process 1 there, as that ignores signals.
+# Runs the command in its own namespaces, but not as process 1, which ignores signals.
 IN_NAMESPACES = """
 set -e
 root=$1; shift
@@ -80,7 +80,7 @@ _APT_WAYS = re.compile(r"Acquire::(?:https?|Check-|Retries|ForceIPv)[^ ]* \"[^\"
 
 
 class NoRoot(Exception):
-    """The reason why a root cannot be created here."""
+    """Raised with the reason why this machine cannot create a root."""
 
 
 class CommandFailed(Exception):
@@ -88,7 +88,7 @@ class CommandFailed(Exception):
 
 
 def readme_commands(readme):
-    """Return the README's commands that set up what they need, by their targets of make."""
+    """Return the README's setup commands by their make target."""
     blocks = _BLOCK.findall(readme)
     return {
         found[1]: block.strip() for block in blocks if (found := _OF_BOOTSTRAP.fullmatch(block))
@@ -96,7 +96,7 @@ def readme_commands(readme):
 
 
 def chosen(commands, names):
-    """Return the commands of these names, in order."""
+    """Return the commands with these names, in order."""
     unknown = [name for name in names if name not in commands]
     if unknown:
         raise SystemExit(
@@ -106,31 +106,27 @@ def chosen(commands, names):
 
 
 def last_lines(output, count=LAST_LINES):
-    """Return the end of a terminal's output, without escapes and overwritten text."""
+    """Return the last lines of a terminal's output, without escapes and overwritten text."""
     lines = _ESCAPES.sub("", output.replace("\r\n", "\n")).split("\n")
     return [line.rpartition("\r")[2].rstrip() for line in lines if line.strip()][-count:]
 
 
 def debian_mirror(uris):
-    """Return Debian's own mirror from apt's configuration; None if debootstrap's default is to be
-    used.
-    """
+    """Return the Debian mirror in apt's configuration; None for debootstrap's default."""
     return next((uri for uri in uris if uri.rstrip("/").endswith("/debian")), None)
 
 
 def apt_ways(dump):
-    """Return apt's settings for proxies, certificates and checks, without those about lists and
-    caches.
-    """
+    """Return apt's settings of proxies, certificates and checks, without those of lists
+    and caches."""
     return [
         line for line in dump.splitlines() if _APT_WAYS.fullmatch(line) and "CaInfo" not in line
     ]
 
 
 def pip_settings(environment, home):
-    """Return pip's access to its registry: variables, and binds of the files that these and its
-    configuration files name.
-    """
+    """Return pip's registry settings: variables, and binds of the files that they or pip's
+    configuration files name."""
     variables = {name: value for name, value in environment.items() if name.startswith("PIP_")}
     binds = {
         value: value
@@ -151,7 +147,7 @@ def pip_settings(environment, home):
     configuration.read([*files, variables.get("PIP_CONFIG_FILE", os.devnull)])
     bundles = [*named, configuration.get("global", "cert", fallback=None)]
     bundle = next((name for name in bundles if name and Path(name).is_file()), None)
-    if bundle is not None:  # elsewhere: packages put their own in the usual place
+    if bundle is not None:  # Debian's packages install it there
         binds.pop(bundle, None)
         binds[bundle] = CERTIFICATES
         variables["PIP_CERT"] = CERTIFICATES
@@ -159,7 +155,7 @@ def pip_settings(environment, home):
 
 
 def proxies(environment):
-    """Return the variables that name proxies."""
+    """Return the environment variables that name proxies."""
     return {name: value for name, value in environment.items() if name.lower().endswith("_proxy")}
 
 
@@ -169,7 +165,7 @@ def say(text):
 
 
 def program(name):
-    """Return the path of a program that is needed to create a root."""
+    """Return the path of a required program."""
     path = shutil.which(name)
     if path is None:
         raise NoRoot(f"{name} is missing: apt-get install -y debootstrap util-linux git")
@@ -177,19 +173,19 @@ def program(name):
 
 
 def output_of(*command):
-    """Return a program's output, empty if it is missing or fails."""
+    """Return a program's output; empty if it is missing or fails."""
     if shutil.which(command[0]) is None:
         return ""
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def namespaces():
-    """Return the start of a command that gets its own mounts, processes and host name."""
+    """Return the command prefix that creates namespaces for mounts, processes and the host name."""
     return [program("unshare"), "--mount", "--pid", "--uts", "--fork", "--kill-child"]
 
 
 def check_this_machine():
-    """Install debootstrap if only that is missing, or say what else is."""
+    """Install debootstrap if only that is missing; otherwise raise `NoRoot`."""
     if os.geteuid() != 0:
         raise NoRoot("root rights are needed")
     probe = subprocess.run(
@@ -219,7 +215,7 @@ def check_this_machine():
 
 
 def make_bare(release, bare):
-    """Create a root with Debian's smallest set of packages and python3, once for all runs."""
+    """Create a root with Debian's smallest package set and python3; all runs share it."""
     if bare.exists():
         return
     say(f"{release}: making its root")
@@ -250,7 +246,7 @@ def make_bare(release, bare):
 
 
 def put_tree(tree):
-    """Copy the committed tree, as a clone has it."""
+    """Copy the committed tree."""
     git = [program("git"), "-c", "safe.directory=*", "-C", CLONE]
     with subprocess.Popen([*git, "archive", "HEAD"], stdout=subprocess.PIPE) as archive:
         subprocess.run([program("tar"), "-x", "-C", tree], stdin=archive.stdout, check=True)
@@ -259,9 +255,8 @@ def put_tree(tree):
 
 
 def make_root(bare, root, wheel):
-    """Create a new root with the committed tree or a wheel, and with this machine's access to
-    mirrors.
-    """
+    """Create a root with the committed tree or a wheel, and with this machine's access
+    to mirrors."""
     remove(root)
     subprocess.run([program("cp"), "--archive", "--reflink=auto", bare, root], check=True)
     tree = root / TREE[1:]
@@ -284,14 +279,13 @@ def make_root(bare, root, wheel):
 
 
 def remove(directory):
-    """Remove a root, even an incomplete one."""
+    """Remove a root, even if it is incomplete."""
     subprocess.run([program("rm"), "-rf", "--one-file-system", directory], check=True)
 
 
 def in_root(root, downloads, command):
-    """Return the command line that runs a command in a root, in an environment as small as a build
-    job's.
-    """
+    """Return the command line that runs a command in a root, with the small environment of a build
+    job."""
     variables, binds = pip_settings(os.environ, Path.home())
     binds = {
         downloads / "apt": "/var/cache/apt/archives",
@@ -317,8 +311,7 @@ def in_root(root, downloads, command):
 
 def on_terminal(command, log, deadline):
     """Run a program on a terminal, with its output in a file; return its exit code, or None after a
-    timeout.
-    """
+    timeout."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     with open(ours, "rb", buffering=0) as terminal, log.open("wb", buffering=0) as file:  # noqa: PTH123  # a descriptor
@@ -332,7 +325,7 @@ def on_terminal(command, log, deadline):
                     continue
                 try:
                     file.write(terminal.read(65_536))
-                except OSError:  # nobody is left on the other side
+                except OSError:  # the other side is closed
                     return process.wait()
             return None
         finally:
@@ -359,7 +352,7 @@ def run(name, command, log, start, deadline):
 
 @contextmanager
 def alone(directory):
-    """Lock a directory of roots against other runs."""
+    """Lock a directory of roots against concurrent runs."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as lock:
         try:
@@ -370,9 +363,8 @@ def alone(directory):
 
 
 def try_release(release, commands, home, deadline, wheel):
-    """Run commands one after the other in a root of a release, in one clone; return whether all
-    succeeded.
-    """
+    """Run commands in order in one clone in a root of this release; return whether all
+    succeeded."""
     directory = home / release
     root = directory / "root"
     make_bare(release, directory / "bare")
@@ -421,7 +413,7 @@ def parsed(arguments):
 
 
 def commands_of(given):
-    """Return the commands to run in each root, by name."""
+    """Parse the commands to run in each root."""
     if given.wheel is not None:
         commands = {"demo": WHEEL_COMMAND.format(wheel=given.wheel.name)}
     else:

@@ -45,7 +45,7 @@ BASE = (
     "apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv && "
     "ln -s python3 /usr/bin/python"
 )
-"""Commands that make a bare Debian like the Dockerfile's base."""
+"""Commands that turn a bare Debian into the Dockerfile's base image."""
 
 RUNNER = """
 import fcntl, json, os, signal, socket, struct, subprocess, sys, time
@@ -86,7 +86,7 @@ class Stage(NamedTuple):
 
 
 def stages(text):
-    """Return the stages of a Dockerfile."""
+    """Parse a Dockerfile into its stages."""
     found = []
     lines = "".join(line for line in text.splitlines(True) if not line.startswith("#"))
     for line in filter(None, lines.replace("\\\n", " ").splitlines()):
@@ -99,7 +99,7 @@ def stages(text):
 
 
 def context(tree, ignored, directory):
-    """Copy the build context of a tree: what .dockerignore admits."""
+    """Copy the build context of a tree: all files that .dockerignore admits."""
     __tracebackhide__ = True
     first, *rest = [line for line in ignored.splitlines() if line]
     assert first == "*", "all is left out but what is named"
@@ -113,7 +113,7 @@ def context(tree, ignored, directory):
 
 
 def image_of(stage):
-    """Return how a stage says it is run."""
+    """Return the stage's user, environment, working directory and command."""
     image = {"env": {}, "user": "0", "stopsignal": "SIGTERM"}
     for word, rest in stage.steps:
         if word == "ENV":
@@ -126,7 +126,7 @@ def image_of(stage):
 
 
 def build(stage, root, earlier, command):
-    """Run the steps of a stage that change its root; ``command`` runs one in it."""
+    """Run the steps of a stage that change its root, with ``command``."""
     for word, rest in stage.steps:
         if word == "RUN":
             command(rest)
@@ -146,7 +146,7 @@ def build(stage, root, earlier, command):
 
 
 def try_image(home):
-    """Build all stages, and run the last."""
+    """Build all stages, and run the last one."""
     directory = home / RELEASE
     make_bare(RELEASE, directory / "bare")
     roots, deadline = {}, time.monotonic() + SECONDS_MAX

@@ -1,4 +1,4 @@
-"""Walkthroughs of operators and new users, with the time that they take a first-time user.
+"""Walkthroughs of operators and new users, with the time that a first-time user needs.
 
 Nobody types in a test. The model counts what is typed, pointed at and read, with the times of the
 keystroke-level model (Card, Moran, Newell) for an average typist:
@@ -18,7 +18,7 @@ _TOLD = re.compile(r"\*About (\d+) s: (.*?)\.\*")
 
 
 class Walk:
-    """The steps of a walkthrough so far."""
+    """The steps of a walkthrough."""
 
     def __init__(self):
         self.seconds = 0.0
@@ -31,11 +31,10 @@ class Walk:
         self.seconds += _THINK + _KEY * keys
 
     def point(self):
-        """Point at something and click."""
         self.seconds += _THINK + _POINT + _KEY
 
     def read(self):
-        """Read a command's output, or a page."""
+        """Count the reading of a command's output, or of a page."""
         self.seconds += _READ
 
 
@@ -46,18 +45,19 @@ def section(page, title):
 
 
 def commands(page, title):
-    """Return the commands of a section, as written."""
+    """Return the commands in a section."""
     blocks = re.findall(r"```sh\n(.*?)```", section(page, title), re.DOTALL)
     return [line for block in blocks for line in block.splitlines()]
 
 
 def told_seconds(page, title):
-    """Return the page's own duration of a walkthrough."""
+    """Return the duration that the page states for a walkthrough."""
     return int(_TOLD.search(section(page, title))[1])
 
 
 def check_told(walk, page, title, seconds_max=SECONDS_MAX):
-    """Check the duration on the page to the next five seconds; it is below two minutes."""
+    """Check that the page states the duration, rounded to the next five seconds, and that it is
+    below two minutes."""
     __tracebackhide__ = True
     seconds = -(-round(walk.seconds) // 5) * 5
     assert seconds < seconds_max

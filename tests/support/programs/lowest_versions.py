@@ -21,8 +21,7 @@ _REQUIREMENT = re.compile(
 def constraints(text):
     """Return a line for each requirement, with its lower bound.
 
-    The standard library of the oldest Python has no TOML parser; each requirement is on its own
-    line.
+    Python 3.10 has no TOML parser, so each requirement must be on its own line.
     """
     project = text[: text.index("[project.scripts]")]
     lines = []

@@ -18,7 +18,7 @@ CELL_SECONDS = 300
 
 
 def run(path, directory):
-    """Run a notebook from top to bottom in a new kernel that works in this directory."""
+    """Run a notebook from top to bottom in a new kernel, with this working directory."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,
@@ -32,12 +32,13 @@ def run(path, directory):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
-    notebook.metadata["language_info"] = {"name": "python"}  # a release of Python is none of ours
+    # without the Python release of this machine
+    notebook.metadata["language_info"] = {"name": "python"}
     return notebook
 
 
 def pictures_in(notebook):
-    """Return the pictures in the cells' outputs, as base64 of PNGs."""
+    """Return the PNGs in the cells' outputs, in base64."""
     return [
         output["data"]["image/png"]
         for cell in notebook.cells

@@ -1,6 +1,4 @@
-"""Short programs run by this Python, bare virtual environments, and reading of lines with a
-timeout.
-"""
+"""Runs short Python programs, creates bare virtual environments, and reads lines with a timeout."""
 
 import importlib.util
 import json
@@ -45,9 +43,9 @@ def python(*arguments, cwd, by=sys.executable):
 
 
 def last_line_of(*arguments, seconds):
-    """Run Python with these arguments to success; forks in a process with threads are permitted.
+    """Run Python with these arguments; return the last line of its output, parsed as JSON.
 
-    Return the last line that it prints, parsed as JSON.
+    Forks in a process with threads raise no warning.
     """
     __tracebackhide__ = True
     ended = subprocess.run(
@@ -62,9 +60,7 @@ def last_line_of(*arguments, seconds):
 
 
 def started_python_program(text, *arguments, cwd, quiet=False):
-    """Start a program in a session of its own; use it in a with statement, and end
-    it in the test.
-    """
+    """Start a program in its own session, as a context manager; the test ends it."""
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
         cwd=cwd,
@@ -77,9 +73,10 @@ def started_python_program(text, *arguments, cwd, quiet=False):
 
 
 def line_within(stream, seconds):
-    """Return the next line, empty at the end; None after the timeout.
+    """Return the next line; empty at the end, None after the timeout.
 
-    The program writes a line only after the one before was read, so none is buffered in the stream.
+    The program may write a line only after the previous one was read, so that the stream buffers
+    none.
     """
     with selectors.DefaultSelector() as said:
         said.register(stream, selectors.EVENT_READ)
@@ -87,12 +84,13 @@ def line_within(stream, seconds):
 
 
 def bare_python(directory, *packages):
-    """Create a virtual environment with these packages; return its interpreter."""
+    """Create a virtual environment that has only these packages; return its interpreter."""
     venv.create(directory, with_pip=False, symlinks=True)
     [site] = directory.glob("lib/python3*/site-packages")
     for package in packages:
         spec = importlib.util.find_spec(package)
-        home = Path((spec.submodule_search_locations or [spec.origin])[0])  # a module is a file
+        # a module that is a single file
+        home = Path((spec.submodule_search_locations or [spec.origin])[0])
         for found in (home, home.with_name(f"{package}.libs")):
             if found.exists():
                 (site / found.name).symlink_to(found)

@@ -1,4 +1,4 @@
-"""The documentation site, built as strictly as for publication."""
+"""The documentation site, built in strict mode."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ needs_mkdocs = pytest.mark.skipif(
 
 
 def built(directory):
-    """Build the site into a directory, and return that."""
+    """Build the site into a directory; return the directory."""
     __tracebackhide__ = True
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", directory],

@@ -1,8 +1,8 @@
-"""Programs on a terminal of their own, and their output there.
+"""Programs on a pseudo-terminal, and their output.
 
-The terminal is the same wherever the tests run: programs do not see TERM, the size or the colors of
-the caller's terminal. On a machine without pseudo-terminals, such as a container without /dev/pts,
-these tests are skipped.
+The terminal does not depend on the caller's: programs do not see the caller's TERM, size or colors.
+On a machine without pseudo-terminals, such as a container without /dev/pts, these tests are
+skipped.
 """
 
 import os
@@ -16,7 +16,7 @@ _OF_CALLERS = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE", "TTY_IN
 
 
 def new_terminal():
-    """Return the two ends of a new terminal, ours and the program's; skip if there is none."""
+    """Return the two ends of a new terminal, first ours; skip if there is none."""
     try:
         return os.openpty()
     except (AttributeError, OSError) as error:
@@ -24,13 +24,13 @@ def new_terminal():
 
 
 def terminal_environment(**more):
-    """Return the environment of a program on such a terminal."""
+    """Return the environment variables of such a terminal."""
     ours = {name: value for name, value in os.environ.items() if name not in _OF_CALLERS}
     return {**ours, **LOOK, **more}
 
 
 def look_like_one(monkeypatch):
-    """Make this process see the environment of such a terminal."""
+    """Give this process the environment variables of such a terminal."""
     for name in _OF_CALLERS:
         monkeypatch.delenv(name, raising=False)
     for name, value in LOOK.items():
@@ -38,7 +38,7 @@ def look_like_one(monkeypatch):
 
 
 def written_to_a_terminal(command, **environment):
-    """Run a command to success; return its terminal output, with all escapes."""
+    """Run a command that must succeed; return its terminal output, with all escapes."""
     __tracebackhide__ = True
     ours, its = new_terminal()
     with open(ours, "rb", buffering=0) as terminal:  # noqa: PTH123  # a descriptor
@@ -52,7 +52,7 @@ def written_to_a_terminal(command, **environment):
 
 
 def _piece(terminal):
-    """Return the next output; empty when the other side is closed."""
+    """Read the next output; empty when the other side is closed."""
     try:
         return terminal.read(65_536)
     except OSError:

@@ -1,4 +1,4 @@
-"""A console over a cluster, a small browser for its pages, and content to display."""
+"""A console of a cluster, a small browser for its pages, and prepared topics and groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.message.message_id import RecallHandle
 
-TOKEN = "open sesame"  # noqa: S105  # of tests
+TOKEN = "open sesame"  # noqa: S105  # the access token of all tests
 
 
 class Document(HTMLParser):
@@ -36,7 +36,7 @@ class Document(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
     def form(self, name):
-        """Return the values of a form's fields of this name."""
+        """Return the values of the form with this name."""
         return [value for key, value in self.fields if key == name]
 
     def handle_starttag(self, tag, attrs):
@@ -52,7 +52,7 @@ class Document(HTMLParser):
 
 
 class Answer:
-    """A response, read to its end."""
+    """A complete HTTP response."""
 
     def __init__(self, response):
         self.status, self.headers, self.body = response.status, response.headers, response.read()
@@ -90,7 +90,7 @@ class Browser:
         return self.ask("POST", path, urlencode(fields), **{**kind, **headers})
 
     def read(self, path):
-        """Return the page at a path, which must exist."""
+        """Return an existing page."""
         __tracebackhide__ = True
         answer = self.get(path)
         assert answer.status == 200, (path, answer.status, answer.text)
@@ -115,7 +115,7 @@ def served(
     access=None,
     credentials=None,
 ):
-    """Yield a console of a cluster in this process, and a browser for it."""
+    """Yield a console in this process, and a browser for it."""
     guard = Guard(
         token=TOKEN, has_public_reads=reads_are_open, is_writable=writes, host_names=names
     )
@@ -138,7 +138,7 @@ def served(
 
 
 class Staged(NamedTuple):
-    """Names of the prepared objects."""
+    """Names of the prepared topic, group and messages."""
 
     topic: str
     group: str
@@ -146,7 +146,7 @@ class Staged(NamedTuple):
 
 
 def staged(cluster, count=12):
-    """Create a topic with messages in two queues, of which a group has consumed two."""
+    """Create a topic with messages in two queues; a group has consumed two messages."""
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, *range(count), queues=2, KEYS="order-42", TAGS="paid", colour="red")
     cluster.store_offset(group, topic, 2)
@@ -155,9 +155,9 @@ def staged(cluster, count=12):
 
 
 def with_topics(directory, count, *, queues=1, groups=0, committed=()):
-    """Create a store's directory whose broker starts with many topics, and groups in them.
+    """Create the store of a broker that has many topics and groups from its start.
 
-    Each group has an offset of 0 in the queues of the first topic that are ``committed``.
+    Each group has offset 0 in the first ``committed`` queues of the first topic.
     """
     names = [f"topic-{number:05}" for number in range(count)]
     topics = {
@@ -182,7 +182,8 @@ def with_topics(directory, count, *, queues=1, groups=0, committed=()):
 
 
 def requests_of(browser, path):
-    """Return how many requests a page sends to brokers and name servers, besides surveys."""
+    """Return the number of requests that a page sends to brokers and name servers,
+    without surveys."""
     connections = browser.site._admin.instance.connections
     sent, request = [], connections.request
 
@@ -199,13 +200,13 @@ def requests_of(browser, path):
 
 
 def _handle(stage, later_s):
-    """Return a handle of a message that is due after this time."""
+    """Return the handle of a message that is due after this time."""
     due_ms = int(time.time() + later_s) * 1_000
     return quote(RecallHandle(stage.topic, stage.broker, due_ms, "0" * 32).encode(), safe="")
 
 
 def paths(stage):
-    """Return paths of all kinds of pages."""
+    """Return a path of each kind of page."""
     topic, group = quote(stage.topic, safe=""), quote(stage.group, safe="")
     at = f"/topics/{topic}"
     return [

@@ -1,6 +1,6 @@
-"""Clients of Apache's Go library: the program in tests/go/clients, built once.
+"""Apache's Go client: producers and consumers run the program in tests/go/clients, built once.
 
-Without a Go toolchain, or where its modules are out of reach, tests are skipped and say why.
+Without a Go toolchain or its modules, tests are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def go_program() -> Path:
 
 
 class GoClients:
-    """Producers and consumers, each a process."""
+    """Producers and consumers, each in its own process."""
 
     def __init__(self, program: Path, name_server: str) -> None:
         self._program = program
@@ -54,7 +54,7 @@ class GoClients:
         return [str(self._program), what, self._name_server, key.name, key.secret, topic, group]
 
     def send(self, key: Key, topic: str, bodies: Iterable[str]) -> list[dict[str, Any]]:
-        """Send each text in each way of a producer; return what became of it."""
+        """Send each text with each send method; return the results."""
         run = subprocess.run(
             self._command("send", key, topic, "senders"),
             input="".join(f"{body}\n" for body in bodies),
@@ -67,7 +67,7 @@ class GoClients:
 
     @contextmanager
     def consumer(self, key: Key, topic: str, group: str) -> Iterator[Iterator[dict[str, Any]]]:
-        """Run a consumer; yield what it prints."""
+        """Run a consumer; yield its output lines."""
         consumer = subprocess.Popen(
             self._command("consume", key, topic, group),
             stdin=subprocess.PIPE,
@@ -84,7 +84,7 @@ class GoClients:
 
 
 def _results(lines: Iterable[str], said: str) -> list[dict[str, Any]]:
-    """Return the lines that are results; the library prints others."""
+    """Return the lines that are results, without those of the library."""
     results = [json.loads(line) for line in lines if line.startswith("{")]
     assert results, said
     return results

@@ -1,7 +1,7 @@
-"""Unmodified Java clients: a JVM of RocketMQ's own that runs commands (tests/java/clients).
+"""Unmodified Java clients: a JVM with RocketMQ's client runs commands (tests/java/clients).
 
-A test starts producers and consumers in it by name. They run by themselves; the test polls what
-they have seen until its condition holds.
+Tests start producers and consumers by name. Consumers run in the background; tests poll the
+received messages until a condition holds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ANSWER_SECONDS_MAX = 90
 POLL_MS = 200
 
 _SOON = "-Drocketmq.client.rebalance.minInterval=50"
-"""Makes clients of 5.5 rebalance again without waiting a second."""
+"""Lets 5.5 clients rebalance again within the same second."""
 
 ADDED_PROPERTIES = frozenset(
     [
@@ -36,13 +36,13 @@ ADDED_PROPERTIES = frozenset(
         "CONSUME_START_TIME",
     ]
 )
-"""Properties that clients and brokers of RocketMQ add, some in one version only."""
+"""Properties that RocketMQ's clients and brokers add, some in one version only."""
 
 Message = Mapping[str, Any]
 
 
 class JavaClients:
-    """One JVM. rocketpoll.clients.Main lists its commands."""
+    """One JVM. Its commands are in rocketpoll.clients.Main."""
 
     def __init__(self, version: str, home: Path, name_server: str, *options: str) -> None:
         home.mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ class JavaClients:
         return self._process.process.poll() is None
 
     def kill(self) -> None:
-        """End it with SIGKILL, and all its clients with it."""
+        """Kill the JVM, and thereby all its clients."""
         java = self._process.process
         self._process.kill()
         java.stdin.close()
@@ -93,7 +93,7 @@ class JavaClients:
 
 
 class Client:
-    """A producer or consumer in a JVM, with an instance name of its own."""
+    """A producer or consumer in a JVM, with its own instance name."""
 
     kind = ""
     _numbers = itertools.count(1)
@@ -110,7 +110,7 @@ class Client:
         return self._clients.ask(f"{self.kind} {what}", name=self.name, **fields)
 
     def stop(self) -> None:
-        """Shut it down cleanly, once, unless its JVM has died."""
+        """Shut the client down, once; do nothing if its JVM has died."""
         if self._is_running and self._clients.is_running:
             self._is_running = False
             self.ask("stop")
@@ -122,7 +122,7 @@ class Producer(Client):
     kind = "producer"
 
     def send(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
-        """Send messages, waiting for each response."""
+        """Send messages one after the other; return the results."""
         return self.ask("send", topic=topic, messages=messages)
 
     def send_to_queue(self, topic: str, queue_id: int, *messages: Message) -> list[dict[str, Any]]:
@@ -133,14 +133,14 @@ class Producer(Client):
         return self.ask("send in order", topic=topic, messages=messages)
 
     def send_asynchronously(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
-        """Send all at once; callbacks get the responses."""
+        """Send all messages with callbacks; return the results."""
         return self.ask("send asynchronously", topic=topic, messages=messages)
 
     def send_one_way(self, topic: str, *messages: Message) -> None:
         self.ask("send one-way", topic=topic, messages=messages)
 
     def send_in_transaction(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
-        """Send half messages; their properties ``local`` and ``check`` say how they end."""
+        """Send half messages; their properties ``local`` and ``check`` determine how they end."""
         return self.ask("send in transaction", topic=topic, messages=messages)
 
     def checks(self) -> list[dict[str, Any]]:
@@ -148,7 +148,7 @@ class Producer(Client):
         return self.ask("checks")
 
     def recall(self, topic: str, handle: str) -> str:
-        """Recall a message that waits for its timer; return its id."""
+        """Recall a timer message by its handle; return its id."""
         return self.ask("recall", topic=topic, handle=handle)
 
     def send_batch(self, topic: str, *messages: Message) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Producer(Client):
         return self.ask("replied")
 
     def reply(self, asked: Message, body: str) -> dict[str, Any]:
-        """Reply to a message that was received."""
+        """Reply to a received message."""
         return self.ask("reply", topic=asked["topic"], properties=asked["properties"], body=body)
 
     def publish_queues(self, topic: str) -> list[int]:
@@ -171,7 +171,7 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Common to both kinds of consumer: the messages received so far."""
+    """The messages that a consumer of any kind has received so far."""
 
     def __init__(self, clients: JavaClients, group: str, **options: Any) -> None:
         self.received: list[dict[str, Any]] = []
@@ -186,7 +186,7 @@ class Consumer(Client):
         return [each["body"] for each in self.received]
 
     def wait_for(self, bodies: Iterable[str]) -> list[dict[str, Any]]:
-        """Wait until all of these have come at least once, and return what has come."""
+        """Wait until each of these bodies was received; return all that were received."""
         expected = set(bodies)
 
         def has_come() -> bool:
@@ -201,7 +201,7 @@ class Consumer(Client):
         return self.received
 
     def wait_for_assigned(self, *expected: Any, **fields: Any) -> None:
-        """Wait until it has exactly these queues."""
+        """Wait until exactly these queues are assigned."""
         wait_until(
             f"{self.name} with the queues {expected}",
             lambda: self.ask("assigned", **fields) == list(expected),
@@ -250,26 +250,24 @@ class PullConsumer(Client):
 
 
 class Scenario:
-    """Topics, groups and clients of one test on a broker that all tests share."""
+    """Topics, groups and clients of one test on a shared broker."""
 
     _numbers = itertools.count(1)
 
     def __init__(self, clients: JavaClients, address: str, name: str) -> None:
         self.clients = clients
         self.address = address
-        self.name = (
-            f"{name}-{next(self._numbers)}"  # a test may run more than once, with other parameters
-        )
+        self.name = f"{name}-{next(self._numbers)}"  # unique: parametrised tests share test names
         self.group = f"{self.name}-group"
         self._started: list[Client] = []
         self._topics = itertools.count(1)
 
     def new_name(self) -> str:
-        """Return the name of a topic that does not exist yet."""
+        """Return a topic name that is not in use."""
         return f"{self.name}-{next(self._topics)}"
 
     def topic(self, queues: int = 1) -> str:
-        """Return a topic that clients can find."""
+        """Create a topic; wait until clients see its route."""
         topic = self.new_name()
         self.clients.ask("admin create topic", address=self.address, topic=topic, queues=queues)
         self.wait_for_topic(topic, queues)
@@ -303,7 +301,7 @@ class Scenario:
         return client
 
     def stop(self) -> None:
-        """Stop all clients that the test has left running."""
+        """Stop the clients that the test has not stopped."""
         for client in reversed(self._started):
             client.stop()
 
@@ -319,7 +317,7 @@ class Scenario:
         )
 
     def read(self, topic: str, count: int, queues: int = 1) -> list[dict[str, Any]]:
-        """Return all messages of a topic, from a consumer that is assigned all queues."""
+        """Read all messages of a topic with a consumer that is assigned all queues."""
         __tracebackhide__ = True
         consumer = self.lite(group=f"{self.name}-readers")
         consumer.assign(topic, *range(queues))
@@ -342,7 +340,7 @@ def queue(topic: str, queue_id: int) -> dict[str, Any]:
 
 
 def to_send(body: str, **fields: Any) -> dict[str, Any]:
-    """Return a message whose body has characters up to 255, a byte each."""
+    """Return a message to send; each character of its body, up to 255, becomes one byte."""
     return {"body": body, **fields}
 
 
@@ -355,5 +353,5 @@ def bodies_of(messages: Iterable[Message]) -> list[str]:
 
 
 def in_order(messages: Iterable[Message]) -> list[Message]:
-    """Return messages sorted by queue and offset."""
+    """Sort messages by queue and offset."""
     return sorted(messages, key=lambda each: (each["queueId"], each["queueOffset"]))

@@ -1,6 +1,7 @@
-"""Java clients under load that outlive their broker: producer and consumer, each in its own JVM.
+"""Java clients under load that survive their broker's restarts: a producer and a consumer, each in
+its own JVM.
 
-Each reports its actions line by line. The producer's reported acknowledgements are the ledger.
+Each reports every action in a line. The acknowledgements that the producer reports are the ledger.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Place = tuple[int, int]
 
 
 class Load:
-    """A JVM that reports by itself until it is asked to finish."""
+    """A JVM that reports until it is asked to finish."""
 
     def __init__(self, version: str, home: Path, main_class: str, *arguments: str) -> None:
         home.mkdir(exist_ok=True)
@@ -49,7 +50,7 @@ class Load:
         self._process.check_is_running()
 
     def finish(self) -> None:
-        """Make it end by itself, and wait for its last line."""
+        """Ask the JVM to finish, and read to its last line."""
         __tracebackhide__ = True
         self._process.check_is_running()
         self._process.process.stdin.close()
@@ -58,7 +59,7 @@ class Load:
         assert self._process.process.returncode == 0
 
     def close(self) -> None:
-        """End it if it is still running."""
+        """Kill the JVM if it is still running."""
         self._process.kill()
         self._reader.join(FINISH_SECONDS_MAX)
         self._process.process.stdin.close()
@@ -68,9 +69,7 @@ class Load:
 def differences(
     acknowledged: Sequence[Report], consumed: Sequence[Report], ends: Mapping[int, int]
 ) -> Iterator[str]:
-    """Return the differences for queues with these ends: none if all was consumed and nothing is
-    lost.
-    """
+    """Return lost and unconsumed messages of the queues up to these end offsets."""
     seen = by_place(consumed)
     for place in sorted(set(places(ends)) ^ seen.keys()):
         why = "consumed, but is beyond the end" if place in seen else "not consumed"
@@ -89,7 +88,7 @@ def differences(
 
 
 def by_place(reported: Sequence[Report]) -> dict[Place, set[str]]:
-    """Return the bodies reported for each position of a queue."""
+    """Return the reported bodies by queue and offset."""
     bodies: dict[Place, set[str]] = {}
     for each in reported:
         bodies.setdefault((each["queueId"], each["queueOffset"]), set()).add(each["body"])
@@ -97,7 +96,7 @@ def by_place(reported: Sequence[Report]) -> dict[Place, set[str]]:
 
 
 def places(ends: Mapping[int, int]) -> list[Place]:
-    """Return all positions of queues with these ends."""
+    """Return all positions in queues with these end offsets."""
     return [
         (queue_id, queue_offset) for queue_id, end in ends.items() for queue_offset in range(end)
     ]

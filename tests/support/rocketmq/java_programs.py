@@ -1,7 +1,7 @@
-"""Our small Java programs on top of Apache RocketMQ's classes, built with Maven once per version.
+"""Small Java programs that use RocketMQ's classes, built with Maven once per version.
 
-If they cannot be built, tests are skipped with the reason; with ROCKETPOLL_REQUIRE_INTEROP=1 they
-fail.
+If Maven cannot build them, tests are skipped with the reason; with ROCKETPOLL_REQUIRE_INTEROP=1
+they fail.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[3]
 JAVA_SINCE = 17
 BUILD_SECONDS_MAX = 600
 
-# A JVM that lives for seconds has no use for its best compiler.
+# JVMs that live for seconds are slower with the optimizing compiler.
 START_QUICKLY = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
-# What Maven says if artifacts are out of reach, or if it runs on a JRE or an older JDK. All else is
-# a failure.
+# What Maven prints if artifacts are out of reach, or on a JRE or an older JDK. Any other error is a
+# failure.
 CANNOT_BUILD_HERE = re.compile(
     r"\[ERROR\] .*(?:could not be resolved|Could not (?:resolve|transfer|find)|No plugin found"
     r"|No compiler is provided|release version \d+ not supported).*"
@@ -34,18 +34,18 @@ CANNOT_BUILD_HERE = re.compile(
 
 
 class JavaProgram(NamedTuple):
-    """A built program, and what RocketMQ's own main classes need as well."""
+    """A built program and the classes of RocketMQ."""
 
     executable: str
     class_path: str
 
     def command(self, main_class: str, *options: str) -> list[str]:
-        """Return the command of one of its main classes; append the arguments of that class."""
+        """Return the command that runs a main class; append its arguments."""
         return [self.executable, *START_QUICKLY, *options, "-cp", self.class_path, main_class]
 
 
 class JavaError(Exception):
-    """An exception of a Java client, with the response code in it, if any."""
+    """An exception of a Java client, with its response code, if any."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -53,7 +53,7 @@ class JavaError(Exception):
 
 
 def java_program(name: str, version: str) -> JavaProgram:
-    """Return the program in tests/java/<name>, with RocketMQ's classes of a version."""
+    """Build tests/java/<name> against a version of RocketMQ."""
     executable = _java_executable()
     source, build = ROOT / "tests" / "java" / name, ROOT / "build" / name / version
     with _alone(build):
@@ -64,7 +64,7 @@ def java_program(name: str, version: str) -> JavaProgram:
 
 @contextmanager
 def _alone(build: Path) -> Iterator[None]:
-    """Lock the build: tests may run in several processes; one of them builds, the others wait."""
+    """Lock the build, so that one of several test processes builds and the others wait."""
     build.mkdir(parents=True, exist_ok=True)
     with (build / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -83,9 +83,8 @@ def _java_executable() -> str:
 
 
 def _is_built(source: Path, build: Path) -> bool:
-    """Return whether the mark is set, which is created last, so that half a build
-    does not count.
-    """
+    """Return whether the marker file is newer than the sources; it is created last, after a
+    complete build."""
     mark = _built_mark(build)
     sources = [source / "pom.xml", *(source / "src").rglob("*.*")]
     return mark.exists() and mark.stat().st_mtime > max(

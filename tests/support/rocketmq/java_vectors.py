@@ -13,13 +13,13 @@ from support.suite.selection import PEERS
 
 VERSIONS = ("4.9.7", "5.5.0")
 TRIED_VERSIONS = VERSIONS if PEERS else VERSIONS[-1:]
-"""The versions for long tests: the newest, and with `make peers` each."""
+"""Versions in long tests: the newest; with `make peers` all."""
 
 _DIRECTORY = Path(__file__).parents[2] / "vectors"
 
 
 def load(version: str, kind: str) -> list[dict[str, Any]]:
-    """Return all vectors of one kind by one version."""
+    """Load the vectors of one kind and version."""
     with (_DIRECTORY / version / f"{kind}.jsonl").open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
@@ -27,7 +27,7 @@ def load(version: str, kind: str) -> list[dict[str, Any]]:
 def each(
     kind: str, where: Callable[[dict[str, Any]], bool] = lambda _: True
 ) -> Callable[[Callable[..., None]], Callable[[str], None]]:
-    """Run a test with each vector of a kind, in one test for each version.
+    """Decorate a test to run with each vector of a kind, as one test per version.
 
     The test takes ``vector``, and may take ``name``: the version and the vector's name. A failure
     names the vector.

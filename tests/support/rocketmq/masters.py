@@ -1,4 +1,5 @@
-"""One or two masters of a real RocketMQ with their name server, which a test kills and restarts."""
+"""One or two masters of a real RocketMQ and their name server, for tests that kill and restart
+them."""
 
 import signal
 
@@ -15,7 +16,7 @@ KNOWN_SECONDS_MAX = 180
 
 
 class Master:
-    """One broker of the two, always on the same port and store."""
+    """One of two masters, always on the same port and store."""
 
     def __init__(self, rocketmq, directory, name):
         self.name = self._first_name = name
@@ -29,42 +30,42 @@ class Master:
         return f"127.0.0.1:{self._port}"
 
     def start(self):
-        """Start it, or start it again, without waiting."""
+        """Start the master, also after an end, without waiting."""
         more = {**settings(FlushDiskType.SYNC_FLUSH), "timerWheelEnable": "true"}
         self._process = self._rocketmq.start_broker(self.name, self._port, self._config, more)
 
     def kill(self):
-        """End it as a crash would."""
+        """Kill the master."""
         self._process.check_is_running()
         self._process.kill()
 
     def stop(self):
-        """Stop it cleanly: it unregisters from its name server."""
+        """Stop the master cleanly: it unregisters from its name server."""
         self._process.check_is_running()
         self._process.stop()
 
     retire = stop
 
     def restart(self):
-        """Start it again; return when its name server knows it."""
+        """Start the master again; return when the name server knows it."""
         self.start()
         wait_until_known(self._rocketmq.address, [self.name])
 
     def rename(self, name):
-        """Start it again under another name."""
+        """Start the master again under another name."""
         self.stop()
         self.name = name
         self.restart()
 
     def pause(self):
-        """Suspend it until `resume`; its connections stay open."""
+        """Suspend the master until `resume`; its connections stay open."""
         self._process.process.send_signal(signal.SIGSTOP)
 
     def resume(self):
         self._process.process.send_signal(signal.SIGCONT)
 
     def mend(self):
-        """Make it run under its first name."""
+        """Start or restart the master so that it runs under its first name."""
         self.resume()
         if self.name != self._first_name:
             self.rename(self._first_name)
@@ -76,7 +77,7 @@ class Master:
 
 
 class OneBroker:
-    """A name server and one master, with the methods that a campaign uses for a broker of ours."""
+    """A name server and one master, with the interface of our broker in campaigns."""
 
     def __init__(self, version, directory):
         self._version, self._directory = version, directory
@@ -89,7 +90,6 @@ class OneBroker:
         wait_until_known(self.address, NAMES[:1])
 
     def create_topic(self, name, queues):
-        """Create a topic."""
         with Admin(self.address) as admin:
             admin.create_topic(name, queues)
 
@@ -98,7 +98,6 @@ class OneBroker:
         return read_table(topic, self.address, columns=["body"])["body"].to_pylist()
 
     def kill(self):
-        """End the broker as a crash would."""
         self._master_address.kill()
 
     def restart(self):
@@ -111,9 +110,9 @@ class OneBroker:
 
 
 class OneOfTwo(OneBroker):
-    """One of two masters with their name server, as a campaign uses a broker of ours.
+    """One of two masters, with the interface of our broker in campaigns.
 
-    Both start with the first, and end with the last.
+    The first to start starts both, and the last to stop stops both.
     """
 
     def __init__(self, two, name):
@@ -121,22 +120,22 @@ class OneOfTwo(OneBroker):
 
     @classmethod
     def both(cls, version, directory):
-        """Return the two."""
+        """Return both masters."""
         two = _Two(version, directory)
         return [cls(two, name) for name in NAMES]
 
     def start(self):
-        """Start both, unless they are running."""
+        """Start both masters, unless they are running."""
         self.address = self._two.started().name_server
         self._master_address = self._two.started().members[self._name]
 
     def stop(self):
-        """Stop both, unless they have ended."""
+        """Stop both masters, unless they have ended."""
         self._two.end()
 
 
 class _Two:
-    """Two brokers that are started later, and ended once."""
+    """Two masters that are started together on demand and stopped once."""
 
     def __init__(self, version, directory):
         self._given = version, directory
@@ -167,7 +166,7 @@ class TwoBrokers:
         wait_until_known(self.name_server, NAMES)
 
     def mend(self):
-        """Make both run, as at first."""
+        """Start or restart both so that they run as at first."""
         for member in self.members.values():
             member.mend()
         self.wait_until_known()
@@ -185,7 +184,7 @@ def wait_until_known(name_server, names):
 
 
 def masters(admin):
-    """Return the names of the currently registered masters."""
+    """Return the names of the registered masters."""
     try:
         return set(admin.masters())
     except ClientError:

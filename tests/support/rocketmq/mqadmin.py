@@ -1,7 +1,7 @@
-"""RocketMQ's own administration commands, run in the JVM of the clients, with parsed output.
+"""RocketMQ's mqadmin commands, run in the JVM of the clients, with parsed output.
 
-Their tables have headings that begin with `#`, and cells may be missing; so a row is identified by
-its first cells, and read from either end.
+Tables have headings that begin with `#`, and cells may be missing: a row is identified by its first
+cells, and read from either end.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from support.rocketmq.java_clients import JavaClients
 
 
 class CommandFailed(Exception):
-    """A command has printed only a stack trace."""
+    """Raised when a command has printed only a stack trace."""
 
 
 class MqAdmin:
-    """`mqadmin` in the version of its clients."""
+    """`mqadmin` of one RocketMQ version."""
 
     def __init__(self, clients: JavaClients, version: str) -> None:
         self._clients = clients
@@ -32,13 +32,13 @@ class MqAdmin:
         return said["printed"]
 
     def query_by_id(self, topic: str, message_id: str) -> str:
-        """Query a message by id: 5.0 and later need the topic as well, 4.9 rejects it."""
+        """Query a message by id; 5.0 and later need the topic as well, 4.9 rejects it."""
         topic_too = [] if self._version.startswith("4.") else ["-t", topic]
         return self.run("queryMsgById", "-i", message_id, *topic_too)
 
 
 def rows(printed: str, *first: str) -> list[list[str]]:
-    """Return the lines of a table that begin with these cells, split into cells."""
+    """Return the table rows that begin with these cells."""
     lines = [
         line.split() for line in printed.splitlines() if line.strip() and not line.startswith("#")
     ]
@@ -46,7 +46,7 @@ def rows(printed: str, *first: str) -> list[list[str]]:
 
 
 def row(printed: str, *first: str) -> list[str]:
-    """Return the only line that begins with these cells."""
+    """Return the only row that begins with these cells."""
     __tracebackhide__ = True
     found = rows(printed, *first)
     assert len(found) == 1, f"{len(found)} rows begin with {first}:\n{printed}"
@@ -54,7 +54,7 @@ def row(printed: str, *first: str) -> list[str]:
 
 
 def named(printed: str, between: str = ":") -> dict[str, str]:
-    """Return lines of a name and its value."""
+    """Return name and value of the lines that have both."""
     parts = (line.partition(between) for line in printed.splitlines())
     return {name.strip(): value.strip() for name, found, value in parts if found}
 

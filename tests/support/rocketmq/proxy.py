@@ -1,7 +1,7 @@
-"""RocketMQ's proxy in front of a cluster: its remoting port, as Java's classic clients use it, and
-the port of clients that speak gRPC.
+"""RocketMQ's proxy in front of a cluster: its remoting port for classic Java clients, and its gRPC
+port.
 
-The proxy answers routes with its own address, so that all of a client's requests go through it.
+The proxy answers routes with its own address, so that all requests of a client go through it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from support.rocketmq.real_broker import (
 
 
 class Proxy:
-    """A proxy of one version, in cluster mode, and optional further settings.
+    """A proxy of one version in cluster mode.
 
-    It is listening when this has been made.
+    The constructor returns when the proxy is listening.
     """
 
     def __init__(self, version: str, home: Path, name_server: str, **more: object) -> None:

@@ -1,4 +1,4 @@
-"""RocketMQ's names on the path of a pull: those that a reader of its code would look up.
+"""RocketMQ's names on the path of a pull, which readers of its code would look up.
 
 They are those of RocketMQ 4.9, class by class: a class, then its methods, fields and constants.
 Getters and setters are listed by their field. Names of the JDK and local variables are left out.
@@ -34,7 +34,7 @@ NAMES: Final = {
         getPullRequestHoldService getPullMessageProcessor""",
     "BrokerConfig": "longPollingEnable shortPollingTimeMills",
     "BrokerRole": "SLAVE",
-    # what travels
+    # the wire
     "RemotingCommand": "opaque markResponseType getCode",
     "RemotingCommandException": "",
     "PullMessageRequestHeader": """consumerGroup topic queueId queueOffset maxMsgNums
@@ -57,7 +57,7 @@ NAMES: Final = {
     "SelectMappedBufferResult": "startOffset size byteBuffer",
     "DispatchRequest": """topic queueId consumeQueueOffset tagsCode storeTimestamp bitMap
         propertiesMap bufferSize msgSize success""",
-    # consumers that pull
+    # pull consumers
     "LitePullConsumer": "",
     "DefaultLitePullConsumer": """defaultLitePullConsumerImpl setNamesrvAddr subscribe start poll
         shutdown setPollTimeoutMillis setTraceDispatcher setConsumerGroup getMessageModel
@@ -83,7 +83,7 @@ NAMES: Final = {
     "ConsumeRequest": "messageExts messageQueue processQueue",
     "MQClientException": "",
     "FAQUrl": "suggestTodo CLIENT_SERVICE_NOT_OK",
-    # consumers that are called
+    # push consumers
     "DefaultMQPushConsumer": """setNamesrvAddr setPullInterval registerMessageListener subscribe
         start""",
     "DefaultMQPushConsumerImpl": "pullMessage executePullRequestImmediately correctTagsOffset",
@@ -93,7 +93,7 @@ NAMES: Final = {
     "MessageListenerConcurrently": "consumeMessage",
     "ConsumeConcurrentlyStatus": "",
     "ConsumeConcurrentlyContext": "",
-    # who gets which queue
+    # rebalancing
     "RebalanceService": "",
     "RebalanceImpl": """rebalanceByTopic messageModel topicSubscribeInfoTable mQClientFactory
         consumerGroup allocateMessageQueueStrategy subscriptionInner
@@ -101,7 +101,7 @@ NAMES: Final = {
     "RebalanceLitePullImpl": "litePullConsumerImpl messageQueueChanged",
     "AllocateMessageQueueStrategy": "allocate getName",
     "MessageQueueListener": "messageQueueChanged",
-    # what all of them share
+    # shared by all clients
     "MQClientInstance": "start findConsumerIdList getClientId",
     "MQClientAPIImpl": "",
     "MQConsumerInner": "",

@@ -1,7 +1,7 @@
 """A real RocketMQ: name server, broker and client of one version, as processes on this machine.
 
-They write only below the given directory, and use loopback and free ports. Each is ready when it
-answers, not after a fixed time, and is ended by its own process id.
+They write only below the given directory, and use loopback and free ports. A start waits until the
+process answers; a stop uses its process id.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ OPENED = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
-"""The options with which RocketMQ's own start scripts open packages on Java 17."""
+"""Options with which RocketMQ's start scripts open packages on Java 17."""
 
-# 4.9 does not start without one.
+# 4.9 needs this file to start.
 _LOGBACK_NAMES = ("logback_namesrv.xml", "logback_broker.xml", "logback_tools.xml")
 _LOGBACK = """<configuration>
   <appender name="console" class="ch.qos.logback.core.ConsoleAppender">
@@ -49,7 +49,7 @@ _LOGBACK = """<configuration>
 
 
 class Process:
-    """One JVM, with a home of its own."""
+    """One JVM with its own home directory."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Process:
             )
 
     def stop(self) -> None:
-        """Ask it to end, and wait until it has."""
+        """Stop the process with SIGTERM and wait for its end."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS_MAX)
@@ -91,12 +91,12 @@ class Process:
             raise
 
     def kill(self) -> None:
-        """End it as a crash would, unless it has ended."""
+        """Kill the process if it is running."""
         self.process.kill()
         self.process.wait()
 
     def check_is_running(self) -> None:
-        """Raise an error with the reason if it has ended."""
+        """Raise an error with the reason if the process has ended."""
         if self.process.poll() is not None:
             said = self.log.read_text(encoding="utf-8", errors="replace")
             raise AssertionError(
@@ -119,7 +119,7 @@ class RocketMQ:
             home / "namesrv.conf",
             {
                 "listenPort": self._port,
-                "bindAddress": "127.0.0.1",  # which 4.9 does not know
+                "bindAddress": "127.0.0.1",  # unknown to 4.9
                 "kvConfigPath": home / "kvConfig.json",
                 "configStorePath": home / "namesrv.properties",
             },
@@ -145,7 +145,7 @@ class RocketMQ:
 
     @property
     def address(self) -> str:
-        """Return the address for brokers and clients."""
+        """Return the name server's address."""
         return f"127.0.0.1:{self._port}"
 
     def broker(
@@ -156,7 +156,7 @@ class RocketMQ:
         topic: str,
         more: Mapping[str, object] = MappingProxyType({}),
     ) -> Broker:
-        """Start a broker on a store's directory, with a client; return when its topic is known."""
+        """Start a broker on a store directory, and a client; return when the topic has a route."""
         process = self.start_broker(name, port, config, more)
         return Broker(self._program, process, self.address, name, port, config, topic)
 
@@ -167,7 +167,7 @@ class RocketMQ:
         config: StoreConfig,
         more: Mapping[str, object] = MappingProxyType({}),
     ) -> Process:
-        """Start a broker alone, with more settings, without waiting."""
+        """Start only a broker, with more settings, without waiting."""
         home = self._directory / name
         home.mkdir(exist_ok=True)
         settings = {**_settings(self.address, name, port, config), **more}
@@ -178,12 +178,13 @@ class RocketMQ:
         )
 
     def kill(self) -> None:
-        """Kill the name server, which has no state. Brokers are ended by their own starters."""
+        """Kill the name server. Each broker is stopped by the code that started it."""
         self._process.kill()
 
 
 class Broker:
-    """A running broker and a client. Leaving its context stops it, cleanly unless it was killed."""
+    """A running broker and a client. Leaving the context stops the broker cleanly, unless it was
+    killed."""
 
     def __init__(
         self,
@@ -217,7 +218,7 @@ class Broker:
             started.pop_all()
 
     def ask(self, what: str, **fields: Any) -> Any:
-        """Return the client's answer: see rocketpoll.peers.Main."""
+        """Return the client's answer to a command of rocketpoll.peers.Main."""
         client = self._client.process
         client.stdin.write(json.dumps({"ask": what, **fields}) + "\n")
         client.stdin.flush()
@@ -232,7 +233,7 @@ class Broker:
         return answer["answer"]
 
     def stop(self) -> None:
-        """Stop it, and check that it has stopped cleanly."""
+        """Stop the broker, and check that its exit was clean."""
         __tracebackhide__ = True
         self._end_client()
         self._process.check_is_running()
@@ -241,7 +242,7 @@ class Broker:
         assert not (self.root / "abort").exists(), "the broker has not stopped in order"
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
+        """Kill the broker with SIGKILL."""
         self._end_client()
         self._process.check_is_running()
         self._process.kill()
@@ -287,16 +288,15 @@ def _settings(name_server: str, name: str, port: int, config: StoreConfig) -> Ma
         "mappedFileSizeConsumeQueue": config.mapped_file_size_consume_queue,
         "maxHashSlotNum": config.max_hash_slot_num,
         "maxIndexNum": config.max_index_num,
-        # Otherwise a broker that has crashed forgets the keys of its last index file (the default).
+        # Otherwise, a broker loses the keys of its last index file in a crash (the default).
         "messageIndexSafe": "true",
-        # A slow machine, or one whose disk is nearly full, is no reason to refuse messages here.
+        # Never refuse messages because the machine is slow or its disk nearly full.
         "waitTimeMillsInSendQueue": 30_000,
         "osPageCacheBusyTimeOutMills": 30_000,
         "diskMaxUsedSpaceRatio": 95,
-        # 5.5 alone: its default of ten seconds keeps a core busy for the first ten.
+        # Only 5.5: the default of ten seconds keeps a core busy for the first ten seconds.
         "transactionMetricFlushInterval": 500,
-        # 5.5 alone: delays that are no levels; what it needs for them takes
-        # seconds to start and stop.
+        # Only 5.5: timers of arbitrary delay take seconds to start and stop.
         "timerWheelEnable": "false",
     }
 
@@ -314,16 +314,14 @@ def free_port() -> int:
 
 
 def free_broker_port() -> int:
-    """Return a port whose neighbours are free: a broker also uses the second
-    before and the next.
-    """
+    """Return a free port whose neighbours are free: a broker also listens two ports below and one
+    above."""
     return _free_port((0, -2, 1))
 
 
 def _free_port(neighbours: Iterable[int]) -> int:
-    """Return a port below those that the system assigns to clients, which could take it at any
-    moment.
-    """
+    """Return a free port below the ephemeral range, from which the system could assign it at any
+    moment."""
     while True:
         port = randrange(15_000, 30_000)
         with ExitStack() as probes:

@@ -1,4 +1,5 @@
-"""A directory that our store and a real RocketMQ broker open in turn, and their views of it."""
+"""A directory that our store and a real RocketMQ broker open in turn, and what each
+reads from it."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ Queues = dict[QueueKey, dict[str, Any]]
 
 
 class Place:
-    """A directory that our store and a broker use in turn, on a port that stays the same."""
+    """A directory that our store and a real broker use in turn, on the same port."""
 
     def __init__(
         self, rocketmq: RocketMQ, name: str, root: Path, topics: Mapping[str, int]
     ) -> None:
-        """Use these topics, with the number of queues of each."""
+        """Use these topics, given with their numbers of queues."""
         self._rocketmq = rocketmq
         self._name = name
         self.port = free_broker_port()
@@ -56,14 +57,14 @@ class Place:
 
     @property
     def name_server(self) -> str:
-        """Return the address at which clients find the Java broker."""
+        """Return the name server of the Java broker."""
         return self._rocketmq.address
 
     def our_store(self, clock: Callable[[], int] | None = None) -> MessageStore:
         return MessageStore(self.config, LocalDisk(), clock or now_ms)
 
     def java_broker(self, **more: object) -> Broker:
-        """Start a broker with more settings, under RocketMQ's names."""
+        """Start a Java broker with more settings, named as RocketMQ names them."""
         return self._rocketmq.broker(self._name, self.port, self.config, self._first_topic, more)
 
 
@@ -88,7 +89,7 @@ def now_ms() -> int:
 
 
 def java_queues(broker: Broker, queues: Iterable[QueueKey]) -> Queues:
-    """Return all that a Java client pulls from queues."""
+    """Return all messages that a Java client pulls from the queues."""
     return {
         (topic, queue_id): broker.ask("queue", topic=topic, queueId=queue_id)
         for topic, queue_id in queues
@@ -96,7 +97,7 @@ def java_queues(broker: Broker, queues: Iterable[QueueKey]) -> Queues:
 
 
 def all_queues(store: MessageStore, queues: Iterable[QueueKey]) -> Queues:
-    """Return all that our store returns from queues, in the form of `java_queues`."""
+    """Return all messages that our store reads from the queues, in the form of `java_queues`."""
     found = {}
     for topic, queue_id in queues:
         low, high = store.queue_offsets(topic, queue_id)
@@ -106,7 +107,7 @@ def all_queues(store: MessageStore, queues: Iterable[QueueKey]) -> Queues:
 
 
 def as_java_says(stored_message: StoredMessage, store: MessageStore) -> dict[str, Any]:
-    """Return a message with all that a Java client can learn about it."""
+    """Return the fields of a message that a Java client sees."""
     __tracebackhide__ = True
     record = store.record_at(stored_message.physical_offset)
     assert record is not None
@@ -137,7 +138,7 @@ def as_java_says(stored_message: StoredMessage, store: MessageStore) -> dict[str
 
 
 def java_text(host: Host) -> str:
-    """Return a host as Java prints it: IPv6 addresses with all zeros."""
+    """Format a host as Java does: IPv6 addresses with all zeros."""
     if not host.is_v6:
         return f"/{host}"
     groups = ipaddress.IPv6Address(host.address).exploded.split(":")
@@ -145,7 +146,7 @@ def java_text(host: Host) -> str:
 
 
 def check_same(found: Queues, expected: Queues) -> None:
-    """Compare message by message, because one assertion about thousands would not help."""
+    """Compare message by message: an assertion on thousands would print too much."""
     __tracebackhide__ = True
     assert found.keys() == expected.keys()
     for queue, held in expected.items():

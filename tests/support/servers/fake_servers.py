@@ -1,6 +1,4 @@
-"""Fake servers: sockets that answer as a test says, not at all, or partially; and a cluster of
-them.
-"""
+"""Fake servers that answer as a test defines, partially, or never; and a cluster of them."""
 
 import socket
 import threading
@@ -15,14 +13,14 @@ from rmq_spark.wire.remoting.framing import FrameReader
 
 
 class Peer:
-    """One client's connection on the server's side."""
+    """A client connection, seen from the server."""
 
     def __init__(self, sock):
         self.socket = sock
         self._frame_reader = FrameReader()
 
     def receive(self):
-        """Return the next request; None at the end."""
+        """Return the next request; None at the end of the stream."""
         while (frame := self._frame_reader.next_frame()) is None:
             data = self.socket.recv(1 << 16)
             if not data:
@@ -40,9 +38,10 @@ class Peer:
 
 
 class FakeServer:
-    """Listens on a free port; `story` serves each client in a thread, and closes by returning.
+    """Listens on a free port; `story` serves each client in a thread, and returns to close the
+    connection.
 
-    With ``tls``, a server's context, clients have to use TLS.
+    With ``tls``, a server's SSL context, clients have to use TLS.
     """
 
     def __init__(self, story, tls=None):
@@ -99,7 +98,8 @@ class FakeServer:
 def answering(answer_to):
     """Return a story that answers each request with a function's result; None means no response.
 
-    Like RocketMQ's brokers it does not know our extensions, unless the function does.
+    Unless the function handles it, negotiation fails as with RocketMQ's brokers: the server knows
+    no extensions.
     """
 
     def story(peer):
@@ -114,15 +114,15 @@ def answering(answer_to):
 
 
 def silent(peer):
-    """A story that reads everything and never answers."""
+    """Read everything and never answer."""
     while peer.receive() is not None:
         pass
 
 
 class BlackHole:
-    """An address like that of a vanished host: connection attempts get no answer at all.
+    """The address of an unreachable host: connection attempts get no answer at all.
 
-    Its backlog is full, and no connection is accepted.
+    The backlog is full, and no connection is accepted.
     """
 
     def __init__(self):
@@ -146,7 +146,7 @@ SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
 class FakeBroker:
-    """A broker for sends; `story` returns the code of each response, or None for no response."""
+    """A broker for sends; `story` returns each response code, or None for no response."""
 
     def __init__(self, name, story):
         self.name = name
@@ -175,7 +175,7 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """Brokers by name, with two queues of topic T each; `stories` as for `FakeBroker`."""
+    """Fake brokers by name, each with two queues of topic T; `stories` as for `FakeBroker`."""
 
     def __init__(self, **stories):
         self.brokers = {name: FakeBroker(name, story) for name, story in stories.items()}

@@ -1,7 +1,6 @@
-"""A name server in front of brokers that are name servers themselves: it merges their routes.
+"""A name server that merges the routes of several brokers, each of which is its own name server.
 
-As with RocketMQ's, the data of a broker that is down stays valid for a while: until a test removes
-it.
+As with RocketMQ's, the data of a broker that is down stays valid until the test removes it.
 """
 
 import threading
@@ -23,14 +22,14 @@ _BODIES = {
 
 
 class JoiningNameServer:
-    """Knows the given brokers and those that it learns of, until it forgets one."""
+    """Knows the given brokers and those of `learn`, until `forget`."""
 
     def __init__(self, *brokers):
         self.brokers = [*brokers]
         self._addresses = {
             id(broker): broker.address for broker in brokers
-        }  # they keep their ports
-        self.silent = []  # brokers that would only be waited for
+        }  # brokers keep their ports across restarts
+        self.silent = []  # brokers that are not asked, to save timeouts
         self._said = {}
         self._connections = RemotingClient()
         self._lock = threading.Lock()
@@ -40,16 +39,16 @@ class JoiningNameServer:
         self._server = FakeServer(answering(self._answer)).__enter__()
         self.address = self._server.address
         question = build_request(RequestCode.GET_BROKER_CLUSTER_INFO)
-        for broker in self.brokers:  # which are registered, as it were
+        for broker in self.brokers:
             assert self._said_by(broker, question, ClusterInfo)
         return self
 
     def __exit__(self, *error):
-        self._server.__exit__(*error)  # first, because an answer under way needs a connection
+        self._server.__exit__(*error)  # first, because an open request uses a connection
         self._connections.shutdown()
 
     def learn(self, broker):
-        """Know a broker from now on."""
+        """Add a broker."""
         self.brokers.append(broker)
         self._addresses[id(broker)] = broker.address
 
@@ -75,7 +74,7 @@ class JoiningNameServer:
         return request.respond(ResponseCode.SUCCESS, body=encode_body(body(**joined)))
 
     def _said_by(self, broker, request, body):
-        """Return a broker's data; the last known data if it is down."""
+        """Return a broker's data; its last known data if it is down."""
         key = (id(broker), request.code, tuple(sorted(request.ext_fields.items())))
         if broker in self.silent:
             return self._said.get(key)

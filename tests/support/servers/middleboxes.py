@@ -1,4 +1,5 @@
-"""Middleboxes between a client and a broker: a NAT that forgets, a host that is or goes down."""
+"""Network equipment between a client and a broker: a NAT that drops connections, and hosts that are
+down."""
 
 import socket
 import threading
@@ -6,7 +7,7 @@ from contextlib import ExitStack, suppress
 
 
 class Nat:
-    """Forwards bytes both ways, until it forgets its connections and drops everything."""
+    """Forwards bytes both ways, until `forget`: then it drops everything on its connections."""
 
     def __init__(self, address):
         """Forward to this address."""
@@ -35,9 +36,8 @@ class Nat:
             is_known.clear()
 
     def go_dark(self):
-        """Act as a host that is down until `resume_listening`: connections are silent, and
-        connection attempts get no answer.
-        """
+        """Act as a host that is down, until `resume_listening`: connections are silent, and
+        connection attempts get no answer."""
         self.forget()
         self._stop_listening()
         self._hole = BlackHole(self._port).__enter__()
@@ -95,7 +95,7 @@ class BlackHole:
         full.bind(("127.0.0.1", self._port))
         full.listen(0)
         self.address = f"127.0.0.1:{full.getsockname()[1]}"
-        for _ in range(3):  # then there is no room for others to wait in
+        for _ in range(3):  # fills the backlog
             waiting = self._stack.enter_context(socket.socket())
             waiting.setblocking(False)
             with suppress(BlockingIOError):
@@ -107,10 +107,10 @@ class BlackHole:
 
 
 class Host:
-    """Forwards bytes both ways; its address stays when it vanishes.
+    """Forwards bytes both ways, until `vanish`; its address stays the same.
 
-    While it has vanished, its connections are silent, without an end, and connection attempts get
-    no answer. After its return it knows none of the earlier connections.
+    After `vanish`, connections are silent but not closed, and connection attempts get no answer.
+    After its return, the host knows none of the earlier connections.
     """
 
     def __init__(self, address):
@@ -126,20 +126,20 @@ class Host:
         self._accepting.start()
 
     def vanish(self):
-        """Drop everything, and accept no connection."""
+        """Drop everything, and accept no connections."""
         self._is_there.clear()
         with suppress(TimeoutError):
-            while True:  # until there is no room for others to wait in
+            while True:  # until the backlog is full
                 self._waiting.append(socket.create_connection(self._listener.getsockname(), 0.2))
 
     def resume_listening(self):
-        """Accept clients again."""
+        """Accept connections again."""
         _end(self._sockets)
         _end(self._waiting)
         self._is_there.set()
 
     def close(self):
-        """End all that was connected."""
+        """Close all connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -156,7 +156,7 @@ class Host:
                 self._sockets.append(client)
                 try:
                     server = socket.create_connection(self._target)
-                except OSError:  # nothing listens there: the client learns it
+                except OSError:  # nothing listens there: the client gets the refusal
                     client.close()
                     continue
                 self._sockets.append(server)

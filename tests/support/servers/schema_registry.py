@@ -1,4 +1,4 @@
-"""A schema registry: an HTTP server with the part of Confluent's interface that clients use."""
+"""A schema registry: an HTTP server with the parts of Confluent's API that clients use."""
 
 import base64
 import json
@@ -8,7 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 
 class RegistryServer:
-    """Keeps schemas; with ``user`` it demands basic authentication, ``status`` is all answers'."""
+    """Stores schemas; with ``user`` it demands basic authentication, ``status`` is the status of
+    all responses."""
 
     def __init__(self, user=None, password=None, tls=None):
         self.schemas = {}
@@ -27,10 +28,10 @@ class RegistryServer:
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):  # the server's name
+            def do_GET(self):  # name of http.server
                 registry.answer(self, None)
 
-            def do_POST(self):  # the same
+            def do_POST(self):  # name of http.server
                 length = int(self.headers["Content-Length"])
                 registry.answer(self, json.loads(self.rfile.read(length)))
 
@@ -57,7 +58,7 @@ class RegistryServer:
         return f"{scheme}://{'127.0.0.1' if self._tls is None else 'localhost'}:{self._port}"
 
     def add(self, subject, schema, kind="AVRO", references=()):
-        """Register a schema; return the header of its bodies."""
+        """Register a schema; return the header for message bodies."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
         schema_id = len(self.schemas) + 1
         names = [
@@ -74,7 +75,8 @@ class RegistryServer:
         return b"\0" + schema_id.to_bytes(4, "big")
 
     def add_file(self, subject, file, references=()):
-        """Register a file of Protobuf; return the header of its bodies, without an index."""
+        """Register a Protobuf file; return the header for message bodies, without the message
+        index."""
         text = base64.b64encode(file.SerializeToString()).decode()
         return self.add(subject, text, "PROTOBUF", references)
 
@@ -101,7 +103,7 @@ class RegistryServer:
             is_text = found["schemaType"] == "PROTOBUF" and query != "format=serialized"
             found = {**found, "schema": 'syntax = "proto3";'} if is_text else found
             own = {key: each for key, each in found.items() if each not in ("AVRO", [])}
-            return 200, own  # as a registry answers for Avro
+            return 200, own  # a registry does the same for Avro
         subject = words[1]
         if body is not None:
             header = self.add(subject, body["schema"], body.get("schemaType", "AVRO"))

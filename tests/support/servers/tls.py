@@ -1,4 +1,4 @@
-"""TLS for tests: certificates, TLS servers, and a terminator in front of a plain broker.
+"""Certificates, TLS servers, and a TLS terminator in front of a plain broker.
 
 The certificates are in `tests/certificates`; ``make.sh`` there describes each.
 """
@@ -13,7 +13,8 @@ from rmq_spark.client.transport.tls.settings import TlsSettings
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"
 HOST = "127.0.0.2"
-"""The host of terminators, which listen on the broker's port, so that its routes lead to them."""
+"""The host of terminators. They listen on the broker's port, so that the broker's routes lead to
+them."""
 
 
 def certificate(name):
@@ -21,13 +22,12 @@ def certificate(name):
 
 
 TRUSTING = TlsSettings.of_files(ca_file=certificate("ca.pem"))
-"""A client that trusts the servers of these tests."""
+"""Settings of a client that trusts these servers."""
 
 
 def server_context(name="server.pem", *, clients_of=None):
-    """Return a server's context; ``clients_of`` is the only authority whose
-    clients are accepted.
-    """
+    """Return a server's SSL context; with ``clients_of``, clients need a certificate of this
+    authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate(name), certificate("server.key"))
     if clients_of is not None:
@@ -40,13 +40,12 @@ BROKER_TLS = {
     "tls.server.certPath": certificate("server.pem"),
     "tls.server.keyPath": certificate("server.key"),
 }
-"""Settings of a broker of ours that takes connections with TLS."""
+"""Settings that make our broker accept TLS."""
 
 
 def client_context(ca="ca.pem", *, version=None, own=None):
-    """Return a client's context that trusts an authority, perhaps with one version of TLS alone,
-    or a certificate of its own.
-    """
+    """Return a client's SSL context that trusts an authority; optionally with a TLS version and a
+    client certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(certificate(ca))
     if version is not None:
@@ -57,7 +56,7 @@ def client_context(ca="ca.pem", *, version=None, own=None):
 
 
 class Terminator:
-    """Terminates TLS, and forwards to the same port of 127.0.0.1, where a broker listens."""
+    """Terminates TLS, and forwards to the broker on the same port of 127.0.0.1."""
 
     def __init__(self, port, context):
         self.address = f"{HOST}:{port}"
@@ -70,7 +69,7 @@ class Terminator:
         self.connected = 0
         """Number of successful handshakes."""
         self.cut_after = None
-        """The connection that receives this many further bytes of responses is cut."""
+        """The number of response bytes after which the terminator cuts a connection."""
 
     def __enter__(self):
         __tracebackhide__ = True
@@ -128,6 +127,5 @@ class Terminator:
 
 @contextmanager
 def under_tls(port, **settings):
-    """Return a terminator in front of the broker on a port."""
     with Terminator(port, server_context(**settings)) as terminator:
         yield terminator

@@ -38,12 +38,11 @@ _NARROW_CODE_MAX = (1 << 15) - 1
 
 
 class WrongBroker(FakeServer):
-    """An address at which each response with records is what ``lie(dice, records, fields)``
-    returns.
+    """A server that passes responses with records through ``lie(dice, records, fields)``.
 
-    ``left`` limits the number of wrong responses from now on; later ones are right. With
-    ``places``, responses with places become ``places(dice, places, sizes, fields)``; with
-    ``answers``, those to requests of a code become ``answers[code](dice, answer)``.
+    ``left`` limits the number of wrong responses from now on; later ones are right. Responses with
+    places become ``places(dice, places, sizes, fields)``, and responses to requests of a code
+    ``answers[code](dice, answer)``.
     """
 
     def __init__(self, broker, lie=None, *, is_ours=False, places=None, answers=None):
@@ -54,8 +53,7 @@ class WrongBroker(FakeServer):
 
     def _between(self, peer):
         """Forward requests; another thread returns responses, which may take long, and the broker's
-        own requests.
-        """
+        own requests."""
         asked = {}
         with closing(_connection_to(self._broker)) as connection:
             behind = Peer(connection)
@@ -98,7 +96,7 @@ class WrongBroker(FakeServer):
         return answer
 
     def _prove(self, nonce, sock, fields):
-        """Write what an honest broker would, as the directory is its own."""
+        """Write the proof of an honest broker, because the directory is its own."""
         ends = host_of(sock.getsockname()), host_of(sock.getpeername())
         proof = Path(fields["storeDirectory"], fields["proofName"])
         proof.write_bytes(proof_content(nonce, *ends, machine_identity()))
@@ -117,7 +115,7 @@ class WrongBroker(FakeServer):
 
 
 class WrongNames(FakeServer):
-    """A name server that replaces another one of some addresses in each response."""
+    """A name server that replaces addresses in each response of another one."""
 
     def __init__(self, broker, addresses):
         self._broker, self._addresses = broker, cycle(addresses)
@@ -168,7 +166,7 @@ def _changed(record, start, end, number):
 
 
 def _one(change):
-    """Return a lie about one of the records."""
+    """Return a lie that changes one of the records."""
 
     def lie(dice, records, _fields):
         at = dice.randrange(len(records))
@@ -209,7 +207,7 @@ def _all_of_another_queue(dice, records, fields):
 
 
 def _all_shifted(more, _dice, records, _fields):
-    """Change the offsets of all records by the same difference."""
+    """Add the same difference to all record offsets."""
     start = layout.QUEUE_OFFSET_AT
     return [_changed(each, start, start + 8, max(_offset_of(each) + more, 0)) for each in records]
 
@@ -237,7 +235,8 @@ def _cut(dice, records, at):
 def _another_body(dice, records, at):
     """Change some bytes of the body, but not its CRC.
 
-    More than one bit: a check of many bodies at once misses the same damage to two of them.
+    A single changed bit is not enough: the check of many bodies at once misses the same damage to
+    two of them.
     """
     body = bytes(decode_record(records[at], check_crc=False).body)
     start = records[at].index(body)
@@ -297,7 +296,8 @@ def _in_another_order(dice, places, sizes, _fields):
 
 
 def _of_the_next(_dice, places, sizes, fields):
-    """Make each place point at the next record, perhaps of another queue; the last at the first."""
+    """Make each place point at the next record, perhaps of another queue, and the last at the
+    first."""
     return np.roll(places, -1), np.roll(sizes, -1)
 
 
@@ -350,7 +350,7 @@ def _number(name):
 
 
 def _moved(dice, answer):
-    """The offset does not exist, and the queue begins elsewhere."""
+    """Answer that the offset does not exist, and that the queue begins elsewhere."""
     fields = {**answer.ext_fields, _NEXT: str(dice.choice([0, 3, 1_000, 1 << 40]))}
     return answer._replace(code=ResponseCode.PULL_OFFSET_MOVED, ext_fields=fields, body=b"")
 
@@ -375,7 +375,7 @@ def _another_refusal(dice, answer):
 
 
 def _with_code(answer, code):
-    """Return the answer with a code, or the largest one of a header that has 16 bits for it."""
+    """Replace the response code, capped at the 16 bits of RocketMQ's binary header."""
     is_narrow = answer.serialize_type == SerializeType.ROCKETMQ
     return answer._replace(code=min(code, _NARROW_CODE_MAX) if is_narrow else code)
 
@@ -429,7 +429,7 @@ def _another_opaque(dice, answer):
 
 
 def _a_request(_dice, answer):
-    """The flag says that it is a request."""
+    """Set the flag of a request."""
     return answer._replace(flag=answer.flag & ~1)
 
 
@@ -473,7 +473,7 @@ def _with_queues(count_of):
 
 
 def _a_broker_that_is_not_there(dice, route):
-    """One broker has another name, and an address at which nobody answers."""
+    """Give one broker another name, and an address where nothing listens."""
     name = dice.choice(route.broker_datas).broker_name
     wrong = f"{name}-of-nobody"
     return replace(

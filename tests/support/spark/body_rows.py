@@ -25,7 +25,7 @@ def options_of(kind="json", schema=None, **more):
 
 
 def batches(bodies, schema, kind="json", **more):
-    """Return the record batches of messages with these bodies."""
+    """Decode messages with these bodies; return the record batches."""
     options = options_of(kind, schema, **more)
     columns = source_schema(options)
     check_schema(columns, options)
@@ -44,12 +44,12 @@ def rows(bodies, schema, kind="json", **more):
 
 
 def values(bodies, type_, **more):
-    """Return the values of field v of a type in bodies, all of them good."""
+    """Decode valid bodies; return the values of field v, which has this type."""
     return [row["v"] for row in rows(bodies, f"v {type_}", columns="v", **more)]
 
 
 def alone(decoder, body):
-    """Decode one body by itself; raise its fault."""
+    """Decode one body by itself; raise its error."""
     found, faults = decoder.decode_each(pa.array([body], pa.binary()))
     for fault in faults.values():
         raise fault
@@ -59,7 +59,8 @@ def alone(decoder, body):
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAMES = st.text("abcxyz_", min_size=1, max_size=4).map(lambda name: f"f{name}")
 _INT_BITS = {sql.ByteType: 8, sql.ShortType: 16, sql.IntegerType: 32, sql.LongType: 64}
-_TIMES = {"min_value": datetime(1, 1, 2), "max_value": datetime(9999, 12, 30)}  # noqa: DTZ001  # zones are given to them
+# naive: the tests add time zones
+_TIMES = {"min_value": datetime(1, 1, 2), "max_value": datetime(9999, 12, 30)}  # noqa: DTZ001
 
 
 def _integers(bits):
@@ -99,7 +100,7 @@ def kinds(draw, depth=2):
 
 @st.composite
 def structs(draw, depth=2):
-    """Generate a struct, with a strategy of its values."""
+    """Generate a struct type, with a strategy of its values."""
     fields = {
         name: draw(kinds(depth))
         for name in draw(st.lists(NAMES, min_size=1, unique=True, max_size=4))
@@ -110,6 +111,5 @@ def structs(draw, depth=2):
 
 def same(one: pa.Array, other: pa.Array):
     """Return whether two arrays have the same type and equal values, including the
-    signs of floats.
-    """
+    signs of floats."""
     return one.type == other.type and repr(one.to_pylist()) == repr(other.to_pylist())

@@ -1,8 +1,8 @@
 """Two brokers behind a name server: ours, or with ROCKETPOLL_PEERS=1 two masters of a real
 RocketMQ.
 
-Both kinds offer tests the same: a topic, addresses, and ways to end and restart one of the brokers.
-RocketMQ's name server forgets a broker as soon as its connection ends; ours needs a call for that.
+Both kinds have the same interface: a topic, addresses, and methods to end and restart one broker.
+RocketMQ's name server removes a broker when its connection ends; ours needs a call for that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 
 
 class Pair:
-    """Two brokers with a topic of two queues each, and a query of it.
+    """Two brokers with a topic of two queues on each, and a query of it.
 
     Members `a` and `b` have a ``name`` and an ``address``; only the second can be killed, paused
     and taken out of service.
@@ -47,10 +47,10 @@ class Pair:
 
     address: str  # of the name server
     topic: str
-    forgets_who_is_down: bool  # as soon as its connection ends
+    forgets_who_is_down: bool  # when its connection ends
 
     def make_topic(self, queues=QUEUES):
-        """Create the topic on both, or give it more queues."""
+        """Create the topic on both brokers, or increase its number of queues."""
         with Admin(self.address) as admin:
             admin.create_topic(self.topic, queues)
 
@@ -63,7 +63,7 @@ class Pair:
             wait_until(f"{self.topic} on both", is_known, KNOWN_SECONDS_MAX)
 
     def send(self, member, count, name="message"):
-        """Send messages to a member's queues in turn; return their bodies, which are unique."""
+        """Send messages round-robin to a member's queues; return their unique bodies."""
         bodies = [f"{name} {next(_numbers)}" for _ in range(count)]
         with Producer("feeder", self._name_server_of(member)) as producer:
             for number, body in enumerate(bodies):
@@ -77,9 +77,7 @@ class Pair:
         return Engine(self.address, **given)
 
     def read_before(self, count=4, **options):
-        """Return a running query that has read some messages of both brokers, and
-        these messages.
-        """
+        """Return a running query that has read messages of both brokers, and these messages."""
         query = self.query(**options)
         bodies = [body for member in (self.a, self.b) for body in self.send(member, count)]
         query.start()
@@ -91,7 +89,7 @@ class Pair:
         return sum(query.end()["offsets"][self.topic].get(member.name, {}).values())
 
     def drain(self, member):
-        """Stop sends to a member, as before it is taken out of service."""
+        """Stop sends to a member, as operators do before they take it out of service."""
         __tracebackhide__ = True
         with Admin(self._name_server_of(member)) as admin:
             assert admin.instance.name_servers.admin.wipe_write_permission(member.name)
@@ -121,7 +119,7 @@ class _Ours:
         self.broker.kill()
 
     def restart(self):
-        """Start it again, known to the name server."""
+        """Start the broker again, known to the name server."""
         self.broker.restart()
         if self.broker not in self._names.brokers:
             self._names.brokers.append(self.broker)
@@ -133,12 +131,12 @@ class _Ours:
         self.broker.resume()
 
     def retire(self):
-        """End it, and remove it from the name server."""
+        """Stop the broker, and remove it from the name server."""
         self._names.forget(self.broker)
         self.broker.kill()
 
     def rename(self, name):
-        """Start it again under another name, on its own store."""
+        """Start the broker again under another name, on the same store."""
         port = self.broker.port
         self._names.forget(self.broker)
         self.broker.stop()
@@ -149,7 +147,7 @@ class _Ours:
 
 
 class OurPair(Pair):
-    """Two of our brokers, new for each test."""
+    """Two of our brokers, created for each test."""
 
     topic = "T"
     forgets_who_is_down = False
@@ -164,7 +162,7 @@ class OurPair(Pair):
         self.make_topic()
 
     def _name_server_of(self, member):
-        return member.address  # whatever has become of the other
+        return member.address  # always running, unlike the second
 
 
 # ---- RocketMQ's
@@ -188,7 +186,7 @@ class RocketMQPair(Pair):
 
 @contextmanager
 def pairs(version, directory):
-    """Return a factory of pairs of a kind: RocketMQ's of a version, or ours."""
+    """Return a factory of pairs: RocketMQ's of a version, or ours."""
     with ExitStack() as started:
         if version is None:
             yield lambda stack: OurPair(directory / f"{next(_numbers)}", stack)

@@ -22,11 +22,10 @@ ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 300
 _FOR_A_SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-# What Spark takes unless a program says otherwise; its own 200 partitions behind a shuffle are 200
-# tasks in each batch of a page's ten rows
+# Spark's own 200 shuffle partitions mean 200 tasks in each batch of ten rows
 _FOR_FEW_ROWS = "-Dspark.sql.shuffle.partitions=2 -Dspark.ui.enabled=false"
 
-# What most tests have Spark do: the classes of that are in the file.
+# The program whose loaded classes the archive contains.
 _USUAL = """
 import sys
 from pyspark.sql import SparkSession
@@ -50,22 +49,22 @@ with EmbeddedBroker() as broker:
 
 
 def classes_file() -> Path:
-    """Return the path of the archive, if it exists."""
+    """Return the path of the archive, or None if it does not exist."""
     return ROOT / "build" / "spark-classes" / f"{version('pyspark')}.jsa"
 
 
 def quick_start() -> str:
-    """Return the options of a JVM that lives for seconds and sees few rows."""
+    """Return JVM options for a short life and few rows."""
     usual = f"{_FOR_A_SHORT_LIFE} {_FOR_FEW_ROWS}"
     try:
         path = classes_file()
-    except PackageNotFoundError:  # without Spark, as in `make lowest`
+    except PackageNotFoundError:  # as in `make lowest`, without Spark
         return usual
     return f"{usual} -XX:SharedArchiveFile={path} -Xlog:cds*=off" if path.exists() else usual
 
 
 def make() -> None:
-    """Run a driver's usual work, and save the classes that it has loaded."""
+    """Run a driver's usual work, and save its loaded classes."""
     __tracebackhide__ = True
     path = classes_file()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,5 +86,5 @@ def make() -> None:
 
 
 if __name__ == "__main__":
-    if java_fault() is None:  # else there is nothing to start
+    if java_fault() is None:  # without Java there is nothing to save
         make()

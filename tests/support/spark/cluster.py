@@ -31,7 +31,7 @@ _WORKER_READY = re.compile(r"(Successfully registered with master)")
 
 
 def environment(directory):
-    """Return the variables of every program of the cluster, which alone needs PYTHONPATH."""
+    """Return the environment of all programs of the cluster; only they need PYTHONPATH."""
     return {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "SPARK_HOME": str(HOME),
@@ -44,7 +44,7 @@ def environment(directory):
 
 @contextmanager
 def started(directory, name, main_class, ready, *arguments):
-    """Yield a running program of Spark's; its log shows when it is ready."""
+    """Yield a running Spark program after its log shows that it is ready."""
     log = directory / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -80,7 +80,7 @@ def at(host):
 
 @contextmanager
 def cluster(directory):
-    """Yield the address of a master with its workers."""
+    """Yield the URL of a master with its workers."""
     with ExitStack() as running:
         master = running.enter_context(
             started(directory, "master", "master.Master", _MASTER_READY, *at("127.0.0.1"))

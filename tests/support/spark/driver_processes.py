@@ -1,6 +1,5 @@
-"""Spark drivers as separate processes that tests hold and kill: see
-`spark/programs/held_driver`.
-"""
+"""Spark drivers as separate processes that tests block and kill: see
+`spark/programs/held_driver`."""
 
 import json
 import os
@@ -17,7 +16,7 @@ from support.spark.sessions import PATIENT
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parents[2] / "spark" / "programs" / "held_driver.py"
 PATIENCE_SECONDS = 300
-_ANSWER_SECONDS = PATIENCE_SECONDS + 30  # it may have been asked to wait as long
+_ANSWER_SECONDS = PATIENCE_SECONDS + 30  # a command may itself wait for PATIENCE_SECONDS
 _POLL_SECONDS = 0.02
 
 _SETTINGS = {
@@ -29,9 +28,8 @@ _SETTINGS = {
 
 
 class Driver:
-    """One driver process, with its JVM and workers. It starts in the background until the first
-    command.
-    """
+    """A driver process with its JVM and workers. The constructor returns before it has started; the
+    first command waits."""
 
     def __init__(self, directory, master="local[2,4]", **settings):
         directory.mkdir(parents=True, exist_ok=True)
@@ -68,21 +66,19 @@ class Driver:
 
     def stop(self):
         """Stop the query; return the error that ended it before, or Spark's if it does not stop in
-        time.
-        """
+        time."""
         return self._ask("stop").get("error")
 
     def end(self, seconds=PATIENCE_SECONDS):
-        """Wait until the query ends; return its error, or None if it ended by itself, as with
-        availableNow.
-        """
+        """Wait until the query ends; return its error, or None if it ended normally, as with
+        availableNow."""
         __tracebackhide__ = True
         answer = self._ask("end", seconds=seconds)
         assert answer.get("ended", True), f"the query still runs after {seconds} s"
         return answer.get("error")
 
     def kill(self):
-        """Send SIGKILL to Python and the JVM; workers notice by themselves."""
+        """Send SIGKILL to Python and the JVM; workers then end by themselves."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -100,7 +96,6 @@ class Driver:
         os.killpg(self._process.pid, signal.SIGCONT)
 
     def log(self):
-        """Return its log."""
         return self._log.read_text(errors="replace")
 
     def _ask(self, what, **more):
@@ -120,11 +115,12 @@ class Driver:
 
 
 class Query:
-    """One query's checkpoint, sink and holds in a directory, used by any number of drivers."""
+    """The directory of one query, with its checkpoint, sink and holds; any number of drivers use
+    it."""
 
     def __init__(self, directory, *, windows=None, into=None, **options):
-        """With ``windows``, the query counts rows by time, see `held_driver`; otherwise the sink
-        has all rows.
+        """With ``windows``, the query counts rows per time window, see `held_driver`; otherwise the
+        sink has all rows.
 
         ``into`` has the options of a topic that rows are written to instead.
         """
@@ -154,7 +150,7 @@ class Query:
         (self.holds / point).touch()
 
     def reached(self, point, seconds=PATIENCE_SECONDS):
-        """Wait until a process is blocked there; return its id."""
+        """Wait until a process is blocked at this point; return its id."""
         file = self.holds / f"{point}.reached"
         wait_until(file.exists, seconds, f"somebody at {point}")
         return int(file.read_text())
@@ -164,7 +160,7 @@ class Query:
         for point in points or [path.name for path in self.holds.iterdir()]:
             (self.holds / point).unlink(missing_ok=True)
 
-    # ---- looking
+    # ---- results
 
     def rows(self):
         """Return all rows in the sink, as [topic, queue, offset, body] or [second, count]."""
@@ -173,7 +169,7 @@ class Query:
         ]
 
     def new_rows(self):
-        """Return the rows of the batches that have reached the sink since the last call.
+        """Return the rows of the batches that reached the sink since the last call.
 
         The cost depends on the new rows only. A batch that runs again is not new: it has the same
         rows, or `differing` reports it.
@@ -185,7 +181,7 @@ class Query:
         return rows
 
     def differing(self):
-        """Return the batches that had other rows when they ran again."""
+        """Return the batches whose rows differed in a second run."""
         return sorted(path.name for path in self.sink.glob("*.differs"))
 
     def logged(self, log):

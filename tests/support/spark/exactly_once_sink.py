@@ -1,7 +1,7 @@
 """An exactly-once sink without Spark: its tasks, their attempts, and its driver.
 
-The module does to a writer what Spark does: it pickles it to tasks, commits with a new one, and
-runs a batch again if its commit is unknown.
+It treats a writer as Spark does: it pickles the writer to tasks, commits with a new one, and runs a
+batch again if its commit is unknown.
 """
 
 import pickle
@@ -28,7 +28,8 @@ _PROPERTIES = (
 
 @contextmanager
 def own_producers(monkeypatch):
-    """Yield producers that end with a test, not with the process as those of Spark's tasks."""
+    """Yield producers that are closed with the test, unlike those of Spark's tasks, which live as
+    long as the process."""
     made = {}
     monkeypatch.setattr(sender, "_producers", made)
     yield
@@ -51,18 +52,18 @@ def behind_look(monkeypatch, number, call):
 
 
 class CommittingSink:
-    """A query that writes to a topic, or with ``query=None`` a program that does."""
+    """A query that writes to a topic, or with ``query=None`` a batch program."""
 
     schema = "body string, keys string"
 
     def __init__(self, monkeypatch, broker, topic, query="query", **options):
         self._monkeypatch = monkeypatch
         self.query = query
-        self.run = "run-0"  # of a stream, or of the driver whose foreachBatch it is
-        self.job_group = None  # that the program sets in foreachBatch
-        self.call = 0  # of the function of foreachBatch
-        self.fails = False  # whether tasks do, behind their rows
-        self.topic_of = None  # a function of a row's number, where rows name their topics
+        self.run = "run-0"  # the run id of the stream or of the foreachBatch driver
+        self.job_group = None  # set by the program in foreachBatch
+        self.call = 0  # number of the foreachBatch call
+        self.fails = False  # whether tasks fail after their rows
+        self.topic_of = None  # topic of a row by its number, if rows name their topics
         self.is_batch_write = query is None or "writeName" in options
         given = {
             "namesrvAddr": broker.address,
@@ -104,22 +105,22 @@ class CommittingSink:
         return [self.attempt(batch, number, rows) for number, rows in enumerate(partitions)]
 
     def commit(self, batch, sent):
-        """Commit as a driver in a new process."""
+        """Commit as a driver in a new process does."""
         self.writer().commit(sent, batch)
 
     def write(self, batch, partitions):
-        """Write a batch without disturbance; return all its rows."""
+        """Write a batch without faults; return all its rows."""
         self.commit(batch, self.send(batch, partitions))
         return [body for rows in partitions for body in rows]
 
     def write_batch(self, batch, partitions):
-        """Run a batch write, within a query's foreachBatch if there is one."""
+        """Write a batch, within the query's foreachBatch if there is one."""
         writer = self.writer()
         writer.commit([self.attempt(batch, at, rows, writer) for at, rows in enumerate(partitions)])
         return [body for rows in partitions for body in rows]
 
     def writer(self):
-        """Return a new writer, as for each step."""
+        """Return a new writer; each step uses its own."""
         self._monkeypatch.setenv("SPARK_LOCAL_DIRS", f"blockmgr-{self.run}")
         source = RocketPollDataSource(self.options)
         schema = schema_of(self.schema + (", topic string" if self.topic_of else ""))

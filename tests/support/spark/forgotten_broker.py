@@ -1,6 +1,6 @@
-"""Two brokers, the second of which a name server forgets, as RocketMQ's forgets one that is down.
+"""Two brokers, the second of which a name server removes, as RocketMQ's removes one that is down.
 
-It runs a query's batches without Spark, with a clock that moves only in the query's pauses.
+The test runs a query's batches without Spark, with a clock that moves only in the query's pauses.
 """
 
 import json
@@ -23,9 +23,8 @@ BOTH = json.dumps({"T": {"a": [0], "b": [0, 1]}})
 
 
 class Pair:
-    """Two brokers and their name server; time passes in pauses only, in which a
-    broker may return.
-    """
+    """Two brokers and their name server. Time passes in pauses only, in which a broker
+    may return."""
 
     def __init__(self, names, a, b):
         self.names = names
@@ -53,7 +52,8 @@ class Pair:
 
     @contextmanager
     def query(self, **more):
-        """Return a query's batches, by default of all of `BOTH` from the first message on."""
+        """Return a query's batches, by default of all queues in `BOTH` from the first
+        message on."""
         by_default = {"retryTimeoutMs": "2000"}
         if not any(name.startswith("starting") for name in more):
             by_default["startingOffsets"] = "earliest"
@@ -79,5 +79,5 @@ def forgetful_pair(monkeypatch):
 
 
 def places(offset):
-    """Return the next offset of each queue in a query's offset."""
+    """Return the next offset of each queue from a query's offset."""
     return {queue: at.next_offset for queue, at in offset.positions.items()}

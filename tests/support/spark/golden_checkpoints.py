@@ -1,4 +1,5 @@
-"""The checkpoints of released versions, each with its broker, from `spark/golden/make_golden`."""
+"""The checkpoints of released versions and their brokers' stores, from
+`spark/golden/make_golden`."""
 
 from pathlib import Path
 
@@ -19,12 +20,12 @@ SETTINGS = {
 
 
 def releases():
-    """Return every existing directory: of one release, with one Spark."""
+    """Return the directory of each release and Spark version."""
     return sorted(path.parent for path in GOLDEN.glob("*/*/store"))
 
 
 def offsets(checkpoint):
-    """Return the source's offset of each batch as text: the last line of Spark's file."""
+    """Return the source offset of each batch as text: the last line of Spark's file."""
     files = sorted((checkpoint / "offsets").iterdir(), key=lambda path: int(path.name))
     return [path.read_text().splitlines()[-1] for path in files]
 

@@ -41,7 +41,7 @@ def file_of(
         made = file.message_type.add(name=message)
         for number, (field, text) in enumerate(fields.items(), 1):
             _add(made, field, text, number, package, dict(enums), used, syntax)
-        for field in made.field:  # each of its own oneof, after the others
+        for field in made.field:  # each synthetic oneof, after the declared ones
             if field.proto3_optional:
                 field.oneof_index = len(made.oneof_decl)
                 made.oneof_decl.add(name=f"_{field.name}")
@@ -50,7 +50,7 @@ def file_of(
 
 
 def descriptor_set(*files, path=None):
-    """Return the bytes of a descriptor set, and write them to a path."""
+    """Write a descriptor set to a path; return its bytes."""
     found = descriptor_pb2.FileDescriptorSet(file=files).SerializeToString()
     if path is not None:
         path.write_bytes(found)
@@ -58,7 +58,7 @@ def descriptor_set(*files, path=None):
 
 
 def with_googles(file):
-    """Return a file's descriptor and before it those that it imports, as protoc does."""
+    """Return a file's descriptor, preceded by those that it imports, as protoc does."""
     found = []
     for each in file.dependency:
         module = import_module(each.removesuffix(".proto").replace("/", ".") + "_pb2")

@@ -22,16 +22,16 @@ KILLS = (
     ("broker", "latest"),
     ("planner", "partitions-done"),
     ("driver", "sink-done"),  # before commits/N
-    ("driver", "latest"),  # behind it
+    ("driver", "latest"),  # after commits/N
     ("broker", "task"),
     ("planner", "latest-done"),
     ("driver", "latest-done"),  # before offsets/N
-    ("driver", "partitions"),  # behind it
+    ("driver", "partitions"),  # after offsets/N
     ("driver", "partitions-done"),
     ("driver", "task"),
     ("driver", "sink"),
 )
-"""The victims and points, each victim once first, so that a short campaign has them all."""
+"""Victims and points, each victim once first, so that a short campaign has them all."""
 LOGGED = {
     "latest-done": 0,
     "partitions": 1,
@@ -51,30 +51,28 @@ LOGGED = {
     "stored": 1,
     "manifest-done": 1,
 }
-"""The number of planned and uncommitted batches where the query is held."""
+"""The number of planned and uncommitted batches while the query is held at each point."""
 _LOGS = ("offsets", "commits")
 _POLL_SECONDS = 0.02
 _WAITS = 4
 """The maximum number of waits in a round: for its point, for the query's end, for a driver, for
-rows.
-"""
+rows."""
 
 _RETAINED = {"spark.sql.streaming.minBatchesToRetain": "100"}
-"""Options that retain few batches; Spark lists its default number for each batch again."""
+"""Options that retain few batches; Spark lists the files of all retained batches for each batch."""
 
 
 def patience_seconds(rounds):
-    """Return the seconds after which a campaign is stuck, however busy the machine is.
+    """Return the seconds after which a campaign counts as stuck, even on a busy machine.
 
-    Each of its waits has a timeout of its own and says what it waited for; this is the sum of them,
-    with a round each for the start and the end of the campaign. A limit from a quiet machine, where
-    a round takes seconds, would fail on a busy one.
+    Each wait has its own timeout and error; this is their sum, with a round each for the start and
+    the end of the campaign. A limit measured on a quiet machine would fail on a busy one.
     """
     return _WAITS * PATIENCE_SECONDS * (rounds + 2)
 
 
 def wait_for_rows(find, number, what="rows"):
-    """Wait for this number of rows; the timeout starts again whenever some have come.
+    """Wait for this number of rows; any new row restarts the timeout.
 
     Args:
         find: Returns the current number.
@@ -104,12 +102,10 @@ def _kills(dice):
 
 
 class Campaign:
-    """One query on some brokers, and drivers while they live; the next one starts in the
-    background.
-    """
+    """One query on some brokers, and its drivers; the next driver starts in the background."""
 
     def __init__(self, directory, brokers):
-        """Use brokers that have not been started."""
+        """The brokers are not started yet."""
         self._directory = directory
         self._brokers = cycle(brokers)
         self.brokers = brokers
@@ -136,18 +132,18 @@ class Campaign:
             broker.stop()
 
     def made_query(self):
-        """Create topics and the query of them."""
+        """Create topics and a query of them."""
         raise NotImplementedError
 
     def send(self):
-        """Send more messages; all are certain, because nothing is killed meanwhile."""
+        """Send more messages while nothing is being killed, so that all succeed."""
         raise NotImplementedError
 
     def send_to_others(self, broker):
         """Send to all brokers but the dead one."""
 
     def wait(self):
-        """Wait until all sent messages have reached the sink that can by now."""
+        """Wait until the sink has all messages that it can have by now."""
         raise NotImplementedError
 
     def round(self, victim, point):
@@ -166,12 +162,12 @@ class Campaign:
         self.send()
         self.wait()
         self._round_seconds.append(time.monotonic() - began)
-        print(f"{sum(self.killed.values())}: {victim} at {point}, {self._round_seconds[-1]:.1f} s")  # noqa: T201  # for who watches a long one
+        # progress of a long run
+        print(f"{sum(self.killed.values())}: {victim} at {point}, {self._round_seconds[-1]:.1f} s")  # noqa: T201
 
     def figures(self):
-        """Return the figures of a report: kills by victim, and the time of a round
-        in each tenth.
-        """
+        """Return the figures of the report: kills by victim, and the time of a round in
+        each tenth."""
         tenth = max(1, len(self._round_seconds) // 10)
         starts = range(0, len(self._round_seconds), tenth)
         means = [sum(part := self._round_seconds[at : at + tenth]) / len(part) for at in starts]
@@ -202,9 +198,8 @@ class Campaign:
         self._driver.kill()
 
     def end_behind(self, pid, others):
-        """Suspend the driver and its worker while the next one runs and ``others`` are called;
-        resume it and return the error with which it ends.
-        """
+        """Suspend the driver and its worker while the next driver runs and ``others`` are called;
+        resume it and return the error that ends it."""
         left = self._driver
         left.pause(pid)
         try:

@@ -1,8 +1,8 @@
 """One Spark session for a whole test run, with two threads of this process or on the cluster of
 spark-submit; and the settings of Spark drivers.
 
-The driver's log goes to a file, so that a test can assert what is not in it, and a run's output
-stays short.
+The driver's log goes to a file, so that tests can assert that it lacks some text, and the output of
+a run stays short.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LOCAL = {
 PATIENT = {
     **LOCAL,
     "spark.python.authenticate.socketTimeout": "90s",  # workers start slowly on a busy machine
-    # A driver that was killed as it wrote its first offset leaves a part of it, behind which Spark
-    # begins no query there until a person has looked
+    # A driver killed while it writes its first offset leaves an incomplete file; by default, Spark
+    # then refuses the checkpoint
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
 }
 
@@ -45,20 +45,20 @@ _SETTINGS = {
 
 
 def java_options(directory: Path) -> str:
-    """Return a driver's JVM options for a log in a directory."""
+    """Return the driver's JVM options that write a log to a directory."""
     settings = directory / "log4j2.properties"
     settings.write_text(_LOG4J.format(log=directory / _LOG_NAME), encoding="utf-8")
     return f"-Dlog4j2.configurationFile={settings.as_uri()}"
 
 
 def is_submitted() -> bool:
-    """Return whether spark-submit has started this program, and chosen the master."""
+    """Return whether spark-submit has started this program and chosen the master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def started_session(directory: Path):
     """Return a session; Spark finds data sources with the Python that runs the tests."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # most tests do without
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # imported late: most tests need no Spark
 
     builder = SparkSession.builder.appName("tests").config(map=_SETTINGS)
     builder = builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
@@ -73,6 +73,5 @@ def started_session(directory: Path):
 
 
 def log_of(session) -> Path:
-    """Return the driver's log file."""
     settings = session.sparkContext._jvm.java.lang.System.getProperty("log4j2.configurationFile")
     return Path(settings.removeprefix("file://")).with_name(_LOG_NAME)

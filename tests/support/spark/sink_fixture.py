@@ -1,8 +1,7 @@
-"""A room for tests of the Spark sink: a topic on a broker, its messages, a topic copied exactly
-once, and sinks with modified tasks.
+"""Fixture for tests of the Spark sink: a topic, its messages, a topic copied exactly once, and
+sinks with modified tasks.
 
-Workers cannot import this module: what they get is defined within functions, and so is pickled by
-value.
+Workers cannot import this module. Functions for workers are nested, and so are pickled by value.
 """
 
 import json
@@ -18,9 +17,9 @@ from rocketpoll import Message, Producer
 
 
 def registered_sink(spark, name, around):
-    """Register a sink, and return its name.
+    """Register a sink; return its name.
 
-    In each task, ``around`` is called with the real write and the rows, and returns the task's
+    Each task calls ``around`` with the real write and the rows; ``around`` returns the task's
     commit message.
     """
 
@@ -41,7 +40,7 @@ def registered_sink(spark, name, around):
         def writer(self, schema, overwrite):
             return changed(super().writer(schema, overwrite))
 
-        def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
+        def streamWriter(self, schema, overwrite):  # noqa: N802  # name in Spark's interface
             return changed(super().streamWriter(schema, overwrite))
 
     spark.dataSource.register(ChangedSink)
@@ -52,9 +51,7 @@ QUEUES = 4
 
 
 class SinkRoom(SourceRoom):
-    """A room that also writes: to a topic of its own, unless an option or a column
-    names another.
-    """
+    """A `SourceRoom` that also writes, by default to its own topic."""
 
     def __init__(self, spark, cluster, directory):
         super().__init__(spark, cluster, directory)
@@ -65,9 +62,8 @@ class SinkRoom(SourceRoom):
         self._into(rows.write.mode(mode), options, into).save()
 
     def copy(self, rows, mode="append", into=FORMAT, **options):
-        """Copy all messages by a stream, with one checkpoint for the room; return
-        the ended query.
-        """
+        """Copy all messages by a stream whose checkpoint all copies share; return the
+        ended query."""
         checkpoint = {"checkpointLocation": str(self.checkpoint("sink"))}
         writer = self._into(rows.writeStream.outputMode(mode), {**checkpoint, **options}, into)
         running = Running(writer.trigger(availableNow=True))
@@ -98,7 +94,7 @@ def ids_of(messages):
 
 
 def forget_the_end_of_batch_0(checkpoint):
-    """Remove batch 0 from the commit log, as after a crash between sink and commit log."""
+    """Remove batch 0 from the commit log, as if a crash came between sink and commit log."""
     for name in ("0", ".0.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
 
@@ -124,7 +120,6 @@ class OnceRoom:
                 producer.send(Message(topic, body if isinstance(body, bytes) else body.encode()))
 
     def copy(self, into=FORMAT, **options):
-        """Copy all messages."""
         running = self.copying(into, **options)
         try:
             running.ended()
@@ -143,20 +138,20 @@ class OnceRoom:
         return Running(writer.trigger(availableNow=True))
 
     def refusal(self, **options):
-        """Return the error that ends a copy: one line, besides its page."""
+        """Return the error that ends a copy: one line, without the link to its page."""
         with pytest.raises(REFUSED) as raised:
             self.copy(**options)
         return complaint(raised)
 
     def counting(self, **options):
-        """Return the bodies of committed rows."""
+        """Return the number of committed rows by body."""
         source = self.spark.read.format(FORMAT).options(
             namesrvAddr=self.broker.address, topic="out", isolation="committed", columns="body"
         )
         return bodies_of(source.options(**options).load().collect())
 
     def seen(self):
-        """Return the bodies that every consumer sees."""
+        """Return the bodies that an ordinary consumer receives."""
         return sorted(message.text for message in self.broker.messages("out"))
 
     @property
@@ -165,7 +160,7 @@ class OnceRoom:
 
 
 def spoiling(room, spoil):
-    """Return the name of a sink whose tasks call a function when their rows are staged or sent."""
+    """Return the name of a sink whose tasks call a function after their rows are staged or sent."""
     directory, address = str(room.staging), room.broker.address
 
     def around(write, rows):
@@ -180,7 +175,7 @@ def on_chunks(change):
     """Return a function that changes each staged chunk, or removes it."""
 
     def spoil(directory, address):
-        from pathlib import Path  # noqa: PLC0415  # in a worker
+        from pathlib import Path  # noqa: PLC0415  # runs in a worker
 
         for path in Path(directory).glob("*/*"):
             data = change(path.read_bytes())
@@ -195,8 +190,8 @@ def on_chunks(change):
 def deleting(topic="out"):
     """Return a function that deletes the topic of the staged or sent rows."""
 
-    def delete(directory, address):  # as all of them
-        from rocketpoll import Admin  # noqa: PLC0415  # in a worker
+    def delete(directory, address):  # the signature of all such functions
+        from rocketpoll import Admin  # noqa: PLC0415  # runs in a worker
 
         with Admin(address) as admin:
             admin.delete_topic(topic, missing_ok=True)

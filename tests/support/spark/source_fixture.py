@@ -1,4 +1,4 @@
-"""A room for tests of the Spark source: a broker of some kind, topics, reads, streams by batch."""
+"""Fixture for tests of the Spark source: a broker of some kind, topics, reads, streams by batch."""
 
 import json
 import re
@@ -20,10 +20,10 @@ _COMPLAINT = re.compile(
 
 
 class SourceRoom:
-    """Reads and streams of one broker; all that a test leaves running ends with the room."""
+    """Reads and streams of one broker; the fixture stops running streams at the end."""
 
     def __init__(self, spark, cluster, directory, source=FORMAT):
-        """``source`` is the format that is read."""
+        """``source`` is the format to read."""
         self.spark = spark
         self.cluster = cluster
         self.clients = Clients(cluster)
@@ -62,7 +62,7 @@ class SourceRoom:
         return batches
 
     def run(self, frame, checkpoint=None):
-        """Run a stream over all current messages, and return it when it has ended."""
+        """Run a stream over all current messages; return the ended query."""
         batches = self.start(frame, checkpoint, availableNow=True)
         batches.ended()
         return batches
@@ -72,14 +72,14 @@ class SourceRoom:
 
 
 class Running:
-    """A query, started again if Spark could not start the source's process."""
+    """A query that is started again if Spark could not start the source's process."""
 
     def __init__(self, writer):
         self._writer = writer
         self.query = writer.start()
 
     def caught_up(self):
-        """Wait until nothing more is to be read; return the query."""
+        """Wait until the query has read everything; return it."""
         self._wait("processAllAvailable")
         return self
 
@@ -126,7 +126,7 @@ class Batches(Running):
 
     @property
     def sizes(self):
-        """Return the number of rows of each batch that had any."""
+        """Return the number of rows of each non-empty batch."""
         return [len(rows) for rows in self._by_batch() if rows]
 
     @property
@@ -138,7 +138,7 @@ class Batches(Running):
 
 
 def where(progress, name):
-    """Return an offset from a query's progress; pyspark 4.0 has it as JSON in the whole only."""
+    """Return an offset from a query's progress; pyspark 4.0 has it only in the JSON."""
     found = json.loads(progress.json)["sources"][0][name]
     return json.loads(found) if isinstance(found, str) else found
 

@@ -29,9 +29,8 @@ _TYPES = {
 
 
 def schema_of(ddl):
-    """Parse a schema without the JVM that Spark's own parser needs; others are returned as they
-    are.
-    """
+    """Parse a schema without the JVM that Spark's own parser needs; return other
+    schemas unchanged."""
     if isinstance(ddl, types.StructType):
         return ddl
     fields = [part.rsplit(" ", 1) for part in ddl.split(", ") if part]
@@ -46,7 +45,7 @@ def options_for(broker, topic, **more):
 
 @contextmanager
 def queues_of(broker, topic, **more):
-    """Return the source's view of queues on brokers."""
+    """Return the queues of brokers as the source sees them."""
     options = options_for(broker, topic, **more)
     instance = instance_for(options.access)
     try:
@@ -83,7 +82,7 @@ def send(broker, topic, number, *bodies, **more):
 
 
 def offsets_in(source_offset):
-    """Return the next offsets of a query's queues, by number."""
+    """Return the next offset of each queue of a query."""
     return {
         queue.queue_id: position.next_offset for queue, position in source_offset.positions.items()
     }

@@ -1,4 +1,4 @@
-"""Speculation: a task whose first copy does not end, so that Spark starts a second one.
+"""Speculation: the first copy of a task hangs, so that Spark starts a second one.
 
 Only a cluster speculates, and a second copy runs on another host than the first: `make cluster` has
 two.
@@ -29,10 +29,10 @@ def need_speculation(spark):
 
 
 def waiting(directory):
-    """Return a function for tasks to call at their end: a first copy blocks there, and a second one
+    """Return a function for tasks to call at their end: the first copy blocks there, the second one
     creates a file.
 
-    It is a nested function, so that workers, who cannot import this file, get it by value.
+    The function is nested and so pickled by value, because workers cannot import this file.
     """
 
     def wait():
@@ -47,13 +47,14 @@ def waiting(directory):
         while not any(directory.iterdir()):
             assert time.monotonic() < given_up, "there was no second copy"
             time.sleep(_POLL_SECONDS)
-        time.sleep(_GIVEN_UP_SECONDS)  # until the second copy counts, and this one is ended
+        # until Spark has accepted the second copy and killed this one
+        time.sleep(_GIVEN_UP_SECONDS)
 
     return wait
 
 
 class SecondCopies:
-    """The second copies that have ended since its creation."""
+    """The second copies that have ended since this object was created."""
 
     def __init__(self, spark, directory):
         self._spark = spark
@@ -61,9 +62,9 @@ class SecondCopies:
         self._before = _beaten(spark)
 
     def assert_one(self):
-        """Check that the slow task had one, which was no retry and ended first.
+        """Check that the slow task had one second copy, which was no retry and ended first.
 
-        Spark learns a little later that the first copy has ended.
+        Waits: Spark notices the end of the first copy later.
         """
         __tracebackhide__ = True
         assert len(list(self.directory.iterdir())) == 1
@@ -74,9 +75,7 @@ class SecondCopies:
 
 
 def _beaten(spark):
-    """Return the tasks so far, as stage and partition, whose second copy ended first according to
-    Spark.
-    """
+    """Return stage and partition of the tasks whose second copy ended first according to Spark."""
     store = spark.sparkContext._jsc.sc().statusStore().store()
     tasks = spark._jvm.java.lang.Class.forName("org.apache.spark.status.TaskDataWrapper")
     found = {}

@@ -1,9 +1,9 @@
 """Spark's engine for a streaming source without Spark: offset log, commit log, batches, restarts.
 
-With it, hundreds of crashes cost seconds. The reader is the one that Spark gets; offsets go through
-JSON, readers and partitions through pickle, as between Spark's processes. Rows go to a sink that
-identifies batches by number, and a batch that runs again must have the same rows.
-`spark/faults/test_restarts` does the same with Spark.
+With it, hundreds of crashes cost seconds. It uses the real reader; offsets go through JSON, readers
+and partitions through pickle, as between Spark's processes. The sink identifies batches by number,
+and a batch that runs again must have the same rows. `spark/faults/test_restarts` does the same with
+Spark.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _numbers = count()
 
 
 class Crashed(Exception):
-    """The query crashed: its memory is lost."""
+    """Raised when the query crashes and loses its memory."""
 
 
 class Row(NamedTuple):
-    """The part of a row that the sink keeps."""
+    """The columns of a row that the sink keeps."""
 
     topic: str
     queue_id: int
@@ -62,24 +62,22 @@ class Row(NamedTuple):
 
 
 _SEND_MS = 30_000
-"""Milliseconds for a send on a busy machine, with kills and restarts."""
+"""Send timeout in milliseconds: busy machines, kills and restarts take long."""
 
 
 def send(broker, topic, count, name="message"):
-    """Send messages to the queues in turn; return their bodies, which are unique."""
+    """Send messages round-robin to the queues; return their unique bodies."""
     bodies = [f"{topic} {name} {next(_numbers)}" for _ in range(count)]
     with Producer(
         "feeder", broker.address
-    ) as producer:  # it has not heard of another number of queues
+    ) as producer:  # new: it has no cached route with another number of queues
         for body in bodies:
             producer.send(Message(topic, body.encode()), timeout_ms=_SEND_MS)
     return bodies
 
 
 def assert_read(query, bodies, *, without=()):
-    """Check the ledger: all messages are in the sink once, except lost ones, and
-    nothing else is.
-    """
+    """Check that the sink has each message once, except lost ones, and nothing else."""
     __tracebackhide__ = True
     found = Counter(row.body for row in query.rows())
     assert found == Counter(bodies) - Counter(without)
@@ -91,13 +89,11 @@ def _text(body):
 
 
 def _unpickled(data):
-    return pickle.loads(data)  # noqa: S301  # of this process
+    return pickle.loads(data)  # noqa: S301  # pickled by this process
 
 
 class Engine:
-    """One query over any number of starts: its checkpoint and its sink. It reads with these
-    options.
-    """
+    """One query over any number of starts, with its options, checkpoint and sink."""
 
     def __init__(self, address, **options):
         self.options = {
@@ -118,10 +114,10 @@ class Engine:
         self._reader = None
         self._is_available_now = False
 
-    # ---- a query's life
+    # ---- lifecycle
 
     def start(self, *, available_now=False):
-        """Start it, from its checkpoint if there is one, without a request to the reader."""
+        """Start the query, from its checkpoint if there is one, without a request to the reader."""
         __tracebackhide__ = True
         assert self._reader is None
         self._reader = stream_reader(self.options, self.schema)
@@ -130,22 +126,20 @@ class Engine:
             self._reader.prepareForTriggerAvailableNow()
 
     def stop(self):
-        """End it as Spark does, mostly without notice to the reader. Its connections end with the
-        process.
-        """
+        """End the query as Spark does, mostly without notice to the reader, whose connections end
+        with the process."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.stop()
 
     @property
     def is_running(self):
-        """Return whether it has been started, and neither stopped nor crashed."""
+        """Return whether the query was started and neither stopped nor crashed."""
         return self._reader is not None
 
     def trigger(self):
         """Run one batch if there is one, perhaps planned before a restart; return whether there
-        was.
-        """
+        was."""
         try:
             return self._trigger()
         except BaseException:
@@ -153,7 +147,8 @@ class Engine:
             raise
 
     def run(self, batches_max=1_000):
-        """Run batches until nothing is new twice in a row: the second time it has waited."""
+        """Run batches until there was nothing new twice in a row: the reader waits in
+        the second."""
         idle = 0
         for _ in range(batches_max):
             idle = 0 if self.trigger() else idle + 1
@@ -166,11 +161,11 @@ class Engine:
         return [row for batch_id in sorted(self.sink) for row in self.sink[batch_id]]
 
     def end(self):
-        """Return the end of the last batch, from the checkpoint."""
+        """Return the end offset of the last batch, from the checkpoint."""
         return json.loads(self.offsets[-1])
 
     def report(self):
-        """Return the ends of the running query's queues, from its progress."""
+        """Return the end offsets of the queues, from the progress of the running query."""
         return json.loads(json.dumps(self._reader.reportLatestOffset()))
 
     # ---- within
@@ -207,8 +202,7 @@ class Engine:
 
     def _start_of(self, batch_id):
         """Return the start of a batch; Spark asks for the initial offset again when batch 0 runs
-        again.
-        """
+        again."""
         return self.offsets[batch_id - 1] if batch_id else json.dumps(self._reader.initialOffset())
 
     def _latest(self, start):
@@ -217,7 +211,7 @@ class Engine:
         )
 
     def _read(self, pieces):
-        """Read each task as if in a process of its own."""
+        """Read each task as if in its own process."""
         rows = []
         for number, piece in enumerate(_unpickled(pieces)):
             if number:
@@ -241,7 +235,7 @@ class Engine:
 
 @contextmanager
 def loss(*words):
-    """Check that the query ends, and says what is lost and what to do."""
+    """Check that the query fails, and that its error names the loss and the remedy."""
     __tracebackhide__ = True
     with pytest.raises(DataLoss) as raised:
         yield

@@ -1,6 +1,7 @@
-"""Random topics under a query that are created, grow and are deleted, with a ledger of all sends.
+"""Random topics that are created, grow and are deleted while a query reads them, with a ledger of
+all sends.
 
-The query runs without Spark: `spark/faults/test_stress`.
+The query runs without Spark; `spark/faults/test_stress` does the same with Spark.
 """
 
 import os
@@ -19,10 +20,11 @@ def rounds(default):
 
 
 class World:
-    """A broker's topics of one prefix. Each kind of change is a method without arguments."""
+    """The topics with a common prefix on a broker. Each kind of change is a method without
+    arguments."""
 
     def __init__(self, broker, dice, query_of):
-        """``query_of`` makes the query of a pattern."""
+        """``query_of`` creates the query for a pattern."""
         self.dice = dice
         self.gone = []
         self._broker = broker
@@ -34,7 +36,7 @@ class World:
         self.add_topic()
 
     def stress(self, steps, rounds):
-        """Run rounds of a few steps and a read each; it has read everything at the end."""
+        """Run rounds of a few steps and a read each; at the end the query has read everything."""
         for _ in range(rounds):
             for _ in range(self.dice.randint(1, STEPS_MAX)):
                 self.dice.choice(steps)(self)
@@ -63,7 +65,7 @@ class World:
         self._broker.create_topic(topic, self._queues[topic])
 
     def delete_topic(self):
-        """Delete a topic; messages that no committed batch has may be lost."""
+        """Delete a topic; messages that no committed batch contains may be lost."""
         if len(self._queues) > 1:
             self._delete(self.dice.choice(list(self._queues)))
 

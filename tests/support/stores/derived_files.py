@@ -28,14 +28,14 @@ _ENTRY = np.dtype(
 
 
 class QueueContent(NamedTuple):
-    """One consume queue."""
+    """The entries of one consume queue."""
 
     min_offset: int
     entries: list[tuple[int, int, int]]
 
 
 class IndexContent(NamedTuple):
-    """One index file."""
+    """The entries of one index file."""
 
     header: IndexHeader
     slots: list[int]
@@ -97,7 +97,7 @@ def index_contents(config: StoreConfig, root: Path) -> list[IndexContent]:
 
 
 def _first(one, another) -> str:
-    """Return the first position at which two of these differ."""
+    """Return the first position at which the two differ."""
     if one is None or another is None:
         return f"{'here' if another is None else 'there'} only"
     for name, ours, theirs in zip(type(one)._fields, one, another, strict=True):

@@ -1,11 +1,11 @@
-"""A campaign that kills a store repeatedly, and what must hold afterwards: for
+"""A campaign that kills a store repeatedly, with checks after each kill: see
 `store/test_starts_after_kills`.
 
-A child process (`store/crash_writer`) writes; what it reports as acknowledged goes into a ledger on
-disk before anything else happens; then the child is killed with SIGKILL, at any moment from the
-first line of its recovery on. The campaign opens the result: in half of the cycles in place, so
-that the next child starts after a clean stop, otherwise a copy, so that the next child has to
-recover from the crash itself.
+A child process (`store/crash_writer`) writes. A ledger on disk records each acknowledgement that
+the child reports, before anything else happens. The child is then killed with SIGKILL, at any
+moment from the first line of its recovery on. The campaign opens the result: in half of the cycles
+in place, so that the next child starts after a clean stop, otherwise as a copy, so that the next
+child has to recover from the crash itself.
 
 The kernel survives: written data is there, flushed or not. Lost flushes are tested by
 `faulty_disk.power_loss_states`.
@@ -47,14 +47,13 @@ ACKNOWLEDGE_EARLY = "ack-early"
 
 CYCLES_PER_DIRECTORY = 20
 RECOVERY_SECONDS, WRITING_SECONDS = 0.06, 0.3
-"""Seconds before a kill: every third kill comes during opening; the others while
-messages arrive.
-"""
+"""Seconds before a kill: every third kill comes during recovery; the others while
+messages arrive."""
 
 REOPEN_SECONDS_MAX = 5.0
 SEQUENCES_PER_CYCLE = 1_000_000
 HARNESS = 99
-"""The number as which the harness writes, to check that the store accepts messages."""
+"""The writer number of the campaign itself, which checks that the store accepts messages."""
 
 _ENTRIES_PER_FILE = 100
 _LOG_FILE_BYTES = 256 << 10
@@ -63,9 +62,8 @@ _ALL = 1 << 30
 
 
 def store_config(root: Path) -> StoreConfig:
-    """Return a configuration with small files, so that all kinds occur in every cycle; recovery
-    begins at the checkpoint.
-    """
+    """Return a configuration with files so small that each cycle rolls all kinds over; recovery
+    begins at the checkpoint."""
     return StoreConfig(
         store_path_root_dir=root,
         mapped_file_size_commit_log=_LOG_FILE_BYTES,
@@ -78,7 +76,7 @@ def store_config(root: Path) -> StoreConfig:
 
 
 def open_store(root: Path) -> MessageStore:
-    """Open the store with the machine's own clock."""
+    """Open the store with the real clock."""
     return MessageStore(store_config(root), LocalDisk(), lambda: time.time_ns() // 1_000_000)
 
 
@@ -119,7 +117,7 @@ class Acknowledged:
     body_crc: int
 
     def line(self) -> bytes:
-        """Return a line of the ledger, short enough for an atomic write to a pipe."""
+        """Return a ledger line, short enough for an atomic write to a pipe."""
         return " ".join(map(str, astuple(self))).encode() + b"\n"
 
     @classmethod
@@ -142,7 +140,7 @@ class Found(NamedTuple):
 
 
 class Campaign:
-    """Kills, and collects errors in ``findings``."""
+    """Kills writers, and collects errors in ``findings``."""
 
     def __init__(self, base: Path, dice: random.Random, fault: str | None = None) -> None:
         self._base = base
@@ -164,7 +162,8 @@ class Campaign:
                     root = self._base / f"store-{cycle}"
                     ledger = Ledger(self._base / f"ledger-{cycle}")
                 self._kill(child, root, cycle, ledger)
-                child = Child(self._base / "errors", self._fault)  # gets ready while we look
+                # starts while this process checks
+                child = Child(self._base / "errors", self._fault)
                 self._check(root, cycle, ledger)
         finally:
             child.kill()
@@ -211,7 +210,7 @@ class Campaign:
             ledger.add([served])
 
     def _serve(self, store: MessageStore, cycle: int) -> Acknowledged | None:
-        """Return whether the store serves normally."""
+        """Return whether the store accepts and returns messages."""
         sequence = cycle * SEQUENCES_PER_CYCLE
         message = message_of(HARNESS, sequence, "orders", 0, b"served again")
         result = store.wait_until_stored(store.put_message(message), timeout_seconds=60)
@@ -231,16 +230,14 @@ class Campaign:
 
 
 def is_readable(pipe: int, seconds: float | None) -> bool:
-    """Return whether data arrives within a time; unlike `select`, for descriptors above 1023 as
-    well.
-    """
+    """Return whether data arrives in time; unlike `select`, for descriptors above 1023 as well."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     return bool(poll.poll(None if seconds is None else max(seconds, 0) * 1000))
 
 
 class Child:
-    """The writing process. After its imports, it waits for the directory to write to."""
+    """The writing process. After its imports, it waits for a directory."""
 
     def __init__(self, errors: Path, fault: str | None) -> None:
         self._errors = errors
@@ -259,12 +256,11 @@ class Child:
         self._killed = False
 
     def go(self, root: Path, cycle: int) -> None:
-        """Wait until it is ready, so that the time of the kill counts from its
-        first line of work.
-        """
+        """Start the work once the child is ready, so that the time of the kill counts from its
+        first line."""
         is_readable(self.pipe, None)
         os.read(self.pipe, len(b"ready\n"))
-        with suppress(BrokenPipeError):  # then it has complained
+        with suppress(BrokenPipeError):  # it has ended with an error
             self._process.stdin.write(f"{cycle} {root}\n".encode())
             self._process.stdin.flush()
 
@@ -282,7 +278,7 @@ class Child:
 
 
 class Ledger:
-    """The acknowledged messages, written to disk before they count."""
+    """The acknowledged messages; each is on disk before it counts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -314,7 +310,7 @@ class Ledger:
 def faults_of(
     store: MessageStore, root: Path, acknowledged: list[Acknowledged], dice: random.Random
 ) -> list[str]:
-    """Return what is wrong with the messages of a store that was just opened."""
+    """Return errors in the messages of a store that was just opened."""
     queues = {}
     for path in sorted(root.glob(f"{CONSUME_QUEUE}/*/*")):
         topic, queue_id = path.parent.name, int(path.name)
@@ -343,10 +339,10 @@ def _read(store: MessageStore, topic: str, queue_id: int) -> Iterator[Found]:
 
 
 def _order_faults(everything: list[Found]) -> list[str]:
-    """Return violations of order: a writer's messages follow each other in the log and in its
-    queues, none twice.
+    """Return violations of order: each writer's messages must follow each other in the log and in
+    its queues, none twice.
 
-    The log is cut only after its last record, so none may be missing between others.
+    Recovery truncates only the end of the log, so none may be missing between others.
     """
     by_writer = defaultdict(list)
     for found in sorted(everything, key=lambda found: found.message.physical_offset):

@@ -65,7 +65,7 @@ def message(body, topic="T", queue_id=0, tags=None, keys=None, **properties) -> 
 
 
 def encoded(each: StoredMessage) -> bytes:
-    """Return a message as the store encodes it, with room for its checksum."""
+    """Encode a message as the store does, with space for its checksum."""
     text = with_empty_checksum(each.properties_text)
     return encode_record(dataclasses.replace(each, properties_text=text))
 
@@ -88,9 +88,9 @@ def open_store(
     wake_reput=None,
     **settings,
 ) -> MessageStore:
-    """Open a small store in a directory; with a ``wake_reput``, only `reput` itself dispatches."""
-    # A store refers to itself; hundreds that were crashed would keep their files
-    # open until a collection.
+    """Open a small store in a directory; with ``wake_reput``, only calls of `reput` dispatch."""
+    # A store has reference cycles; hundreds of crashed ones would keep files open until a
+    # collection.
     if next(_opened) % 50 == 0:
         gc.collect()
     config = small_config(root, **settings)
@@ -99,12 +99,12 @@ def open_store(
 
 
 def components_of(store: MessageStore) -> StoreComponents:
-    """Return the parts of a store, for tests of how these work together."""
+    """Return the components of a store, for tests of their interaction."""
     return store._components
 
 
 def checkpointer_of(store: MessageStore) -> Checkpointer:
-    """Return what takes the checkpoints of a store, for tests of its single steps."""
+    """Return the checkpointer of a store, for tests of its single steps."""
     return store._checkpointer
 
 
@@ -116,7 +116,7 @@ def log_files(store: MessageStore) -> list[Path]:
 def write_entry(
     store: MessageStore, queue_offset: int, entry: bytes, topic: str = "T", queue_id: int = 0
 ) -> None:
-    """Overwrite an entry in its consume queue's file, as damage would."""
+    """Overwrite an entry in a consume queue file, as damage would."""
     config = store.cleaner.config
     directory = config.store_path_root_dir / CONSUME_QUEUE / topic / str(queue_id)
     first, place = divmod(queue_offset * ENTRY_BYTES, config.mapped_file_size_consume_queue)
@@ -127,7 +127,8 @@ def write_entry(
 
 
 def expire_log_files(store: MessageStore, end_offset: int) -> None:
-    """Delete the log's files before an offset and what refers to them, without a checkpoint."""
+    """Delete the log's files before an offset and the entries that point into them, without a
+    checkpoint."""
     parts = components_of(store)
     parts.log.files.delete_before(PhysicalOffset(end_offset))
     checkpointer_of(store).expire_entries()
@@ -135,7 +136,7 @@ def expire_log_files(store: MessageStore, end_offset: int) -> None:
 
 
 def put_later(store: MessageStore, *messages: StoredMessage) -> list:
-    """Put messages for the next `write_buffered`; return what prevents each."""
+    """Put messages for the next `write_buffered`; return the error of each, or None."""
     drafts = [draft_of(each) for each in messages]
     return [
         store.put_buffered(
@@ -146,9 +147,7 @@ def put_later(store: MessageStore, *messages: StoredMessage) -> list:
 
 
 def put_batch(store: MessageStore, *messages: StoredMessage) -> PutMessageResult:
-    """Put messages with different flags, bodies and properties as one client's
-    batch, all or none.
-    """
+    """Put messages with different flags, bodies and properties as one atomic batch."""
     drafts = [draft_of(each) for each in messages]
     parts = UniformParts(
         [draft.flag for draft in drafts],
@@ -160,7 +159,7 @@ def put_batch(store: MessageStore, *messages: StoredMessage) -> PutMessageResult
 
 
 def crash(store: MessageStore) -> None:
-    """Close everything without a flush, as a kill does."""
+    """Close the store without a flush, as a kill does."""
     flushed_offset = store.flusher._flushed_offset
     store.flusher._flush = lambda: flushed_offset
     store.flusher.stop()
@@ -177,7 +176,7 @@ def messages_of(result) -> list[StoredMessage]:
 def read_all(
     store: MessageStore, topic: str, queue_id: int, start: int | None = None
 ) -> list[StoredMessage]:
-    """Return every message of a queue, as a consumer reads it."""
+    """Return all messages of a queue, read as a consumer does."""
     __tracebackhide__ = True
     low, high = store.queue_offsets(topic, queue_id, allow_incomplete=True)
     offset = low if start is None else start
@@ -193,7 +192,7 @@ def read_all(
 def served_and_refused(
     store: MessageStore, topic: str, queue_id: int, **limits
 ) -> tuple[list[int], list[int]]:
-    """Return the offsets of a queue that can be read, and those at which a get is refused."""
+    """Return the readable offsets of a queue, and the offsets at which a get is refused."""
     __tracebackhide__ = True
     at, high = store.queue_offsets(topic, queue_id)
     served, refused = [], []
@@ -212,12 +211,11 @@ def served_and_refused(
 
 
 def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[str]:
-    """Return the bodies of a queue, as text."""
     return [each.body.decode() for each in read_all(store, topic, queue_id)]
 
 
 def wants(*tags, by_text=False):
-    """Return the filter of a subscription to these tags."""
+    """Return the message filter of a subscription to these tags."""
     return message_filter(build_subscription_data("T", " || ".join(tags)), by_text=by_text)
 
 
@@ -237,7 +235,7 @@ def holds_all(store):
 
 
 def reads_of(store, monkeypatch):
-    """Return the positions at which reput reads the log."""
+    """Record the positions at which reput reads the log."""
     reput, read = components_of(store).reput, []
     look = reput._next_records
 

@@ -1,6 +1,6 @@
 """Staged and committed rows in a store, without a broker.
 
-Work that a broker would run in another thread is done at once.
+Jobs of the broker's other threads run immediately.
 """
 
 import zlib
@@ -22,7 +22,7 @@ COMMIT_TIMEOUT_MS = 30_000
 
 
 def at_once(job, then):
-    """Run a job at once instead of in another thread, and report its end."""
+    """Run a job immediately instead of in another thread, and report its end."""
     try:
         job()
     except BaseException as error:
@@ -43,7 +43,7 @@ def admitted(_):
 
 
 def result_of(steps, between=lambda: None):
-    """Run steps to their end; call ``between`` after each."""
+    """Run a generator of steps to its end; call ``between`` after each step."""
     while True:
         try:
             awaited = next(steps)
@@ -69,7 +69,7 @@ class Sink:
         self.store, self.sink, self.owner = store, sink, owner
 
     def stage(self, batch_id, chunks, attempt="a"):
-        """Stage (topic, queue, texts); return what a commit has to list."""
+        """Stage (topic, queue, texts); return the entries that a commit has to list."""
         crc = rows = 0
         for number, (topic, queue_id, texts) in enumerate(chunks):
             sizes, records, body = sized(texts, topic, queue_id)
@@ -99,15 +99,15 @@ class Sink:
 
 
 def roll_back(store, before=1):
-    """Roll back a batch with three rows in queue 0 of T, after messages of others."""
+    """Roll back a batch with three rows in queue 0 of T, after messages of other producers."""
     for number in range(before):
         store.wait_until_stored(store.put_message(message(f"other {number}", "T", 0)))
     roll_back_between(store, before=0, while_others_send=False)
 
 
 def roll_back_between(store, before=1, *, topic="T", while_others_send=True):
-    """Roll back a batch with rows in queue 0 of a topic, while others send to it; return what they
-    sent.
+    """Roll back a batch with rows in queue 0 of a topic while other producers send to it; return
+    their messages.
 
     The queue has a gap afterwards.
     """
@@ -127,7 +127,7 @@ def roll_back_between(store, before=1, *, topic="T", while_others_send=True):
     attempt = sink.stage(0, [(topic, 0, ["row"] * 3), ("U", 0, ["row"])])
 
     def between():
-        """Send a message first if there is none, so that the rows are not the first."""
+        """Send a message before the first rows."""
         if while_others_send and (before or store._appender.next_offset((topic, 0))):
             put()
 
@@ -137,7 +137,7 @@ def roll_back_between(store, before=1, *, topic="T", while_others_send=True):
 
 
 class RemoteSink:
-    """A sink as `Sink`, for a running broker."""
+    """A sink with the interface of `Sink`, for a running broker."""
 
     def __init__(self, api, address, sink=SINK):
         __tracebackhide__ = True
@@ -145,7 +145,7 @@ class RemoteSink:
         self._staging, self._address, self._sink = api.staging, address, sink
 
     def stage(self, batch_id, chunks, attempt="a"):
-        """Stage (topic, queue, texts); return what a commit has to list."""
+        """Stage (topic, queue, texts); return the entries that a commit has to list."""
         crc = rows = 0
         for number, (topic, queue_id, texts) in enumerate(chunks):
             *_, body = sized(texts, topic, queue_id)

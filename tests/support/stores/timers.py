@@ -1,4 +1,4 @@
-"""A small store with timer messages, which can be started again; the test moves its time."""
+"""A small store with timer messages that can be restarted; the test moves the clock."""
 
 from dataclasses import replace
 
@@ -17,11 +17,11 @@ from rocketpoll.broker.store.files.disk import LocalDisk
 RULES = TimerRules(precision_ms=1_000, delay_max_ms=3 * 24 * 3_600_000)
 WINDOW_MS = 48 * 3_600_000
 LATE_MS = 2
-"""By so much a message may come later than its time."""
+"""Maximum milliseconds that a message may be late."""
 
 
 class TimerBroker:
-    """``clock`` is the time of day, which may be set to anything."""
+    """The broker's timer service; ``clock`` is the time of day, which a test may set."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class TimerBroker:
         )
 
     def put(self, target):
-        if target.topic == TIMER_TOPIC:  # stored again
+        if target.topic == TIMER_TOPIC:  # stored again for a later run
             self.timers.record_arrival()
             self.has_arrivals = True
         return self.refuses or self.store.put_message(target)
@@ -95,7 +95,7 @@ class TimerBroker:
         self.start()
 
     def set(self, text, delay_ms, queue_id=0, *, has_delay=True, **more):
-        """Put a message that is due after a time; return when, by the time of day."""
+        """Put a timer message; return its due time."""
         due = ("TIMER_DELAY_MS", delay_ms)
         if not has_delay:
             due = ("TIMER_DELIVER_MS", self.clock() + delay_ms)
@@ -117,12 +117,12 @@ class TimerBroker:
         return True
 
     def wait(self, ms):
-        """Let time pass, by both clocks."""
+        """Advance both clocks."""
         self.monotonic_ms += ms
         self.clock.now_ms += ms
 
     def deliver(self):
-        """Run the service once; return the milliseconds until the next run."""
+        """Run the service once; return the milliseconds until its next run."""
         self.has_arrivals = False
         next_ms = self.timers.deliver_due(self.monotonic_ms)
         if self.has_arrivals:
@@ -135,7 +135,7 @@ class TimerBroker:
         return again
 
     def run_until(self, monotonic_ms):
-        """Run the service as often as it asks for, until a time."""
+        """Run the service whenever it is due, until this time."""
         while True:
             again = self.deliver_all()
             left_ms = monotonic_ms - self.monotonic_ms
@@ -146,5 +146,5 @@ class TimerBroker:
             self.wait(again)
 
     def delivered(self):
-        """Return the texts in the order of each queue."""
+        """Return the delivered texts of each queue, in order."""
         return [text for queue_id in range(4) for text in bodies(self.store, queue_id=queue_id)]

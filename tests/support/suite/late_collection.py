@@ -1,7 +1,7 @@
 """Collection of each test file by the one process that runs it, when its turn comes.
 
-Processes of pytest-xdist collect all tests, each of them: five import a thousand files, of which
-each then runs a fifth. With ``--late-collection`` an item of a process is a whole file. When it
+By default, each process of pytest-xdist collects all tests: five processes import a thousand files,
+and each runs a fifth. With ``--late-collection`` an item of a process is a whole file. When it
 runs, the process collects the file's tests and runs them; their reports have their own names.
 """
 
@@ -10,7 +10,7 @@ import gc
 import pytest
 
 _LATE_TESTS = pytest.StashKey[list]()
-"""In a session: the tests of the file that is run, if it was collected late."""
+"""Stash key for the tests of the file that is running, if it was collected late."""
 
 
 def selected_tests(session, path):
@@ -20,7 +20,7 @@ def selected_tests(session, path):
 
 
 def is_late(config):
-    """Return whether this process collects late: one of several that run whole files."""
+    """Return whether this process collects late: one of several processes that run whole files."""
     return (
         config.getoption("late_collection")
         and hasattr(config, "workerinput")
@@ -33,12 +33,12 @@ class LateFile(pytest.File):
 
     def collect(self):
         item = LateItem.from_parent(self, name=self.name)
-        item.add_marker(pytest.mark.timeout(0))  # each of its tests has one
+        item.add_marker(pytest.mark.timeout(0))  # each test has its own timeout
         yield item
 
 
 class LateItem(pytest.Item):
-    """All tests of a file, under its name."""
+    """The item of a file: all its tests."""
 
     @property
     def nodeid(self):
@@ -55,20 +55,20 @@ class LateItem(pytest.Item):
             self.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
             if self.session.shouldfail or self.session.shouldstop:
                 break
-        if not tests:  # the previous test has left what this file might have shared with it
-            self.session._setupstate.teardown_exact(nextitem)  # there is no hook for it
+        if not tests:  # tear down what the previous file had set up
+            self.session._setupstate.teardown_exact(nextitem)  # pytest has no hook for it
         items[place] = self
         del self.session.stash[_LATE_TESTS]
 
     def _collect_tests(self):
         file = self.parent
-        gc.collect()  # garbage of the previous file, before it is frozen
+        gc.collect()  # collects garbage of the previous file before the freeze
         gc.disable()
         try:
             module = pytest.Module.from_parent(file.parent, path=file.path)
             tests = list(self.session.genitems(module))
         finally:
-            gc.freeze()  # modules stay: no collection has to visit them
+            gc.freeze()  # later collections skip the modules
             gc.enable()
         self.config.hook.pytest_collection_modifyitems(
             session=self.session, config=self.config, items=tests
@@ -104,12 +104,12 @@ class LateCollection:
 
 
 class CrashReports:
-    """The plugin of the main process: a crash is the failure of a test, as in other runs.
+    """The plugin of the main process: a crash counts as the failure of a test, as in other runs.
 
     pytest-xdist knows only the item, which is the whole file, and ``--last-failed`` would not run
     the tests of a file again if it finds others that failed. Another process runs the file again.
-    If it crashes at the same test, those after it cannot run: the whole run ends with an error,
-    and not as one with failed tests, because these may pass alone.
+    If that process crashes at the same test, the tests after it cannot run; the whole run then ends
+    with an error instead of failed tests.
     """
 
     def __init__(self):

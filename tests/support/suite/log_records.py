@@ -1,7 +1,6 @@
-"""Log records of some modules of the product, whatever other threads log meanwhile.
+"""Log records of given modules, without those of threads of earlier tests and libraries.
 
-Threads of earlier tests and libraries log concurrently. A test that expects no warnings names the
-modules that must not log any.
+A test that expects no warnings names the modules that must not log any.
 """
 
 import threading
@@ -14,17 +13,17 @@ _earlier_threads = set()
 
 
 def note_earlier_threads():
-    """Note the threads that run before a test, such as those of a broker that tests share."""
+    """Record the threads that run before a test, such as those of a shared broker."""
     _earlier_threads.clear()
     _earlier_threads.update(thread.ident for thread in threading.enumerate())
     _earlier_threads.discard(threading.get_ident())
 
 
 def lines_of(caplog, *rooms):
-    """Return the lines of loggers such as `rocketpoll.broker.store`, and of their children.
+    """Return the log lines of loggers such as `rocketpoll.broker.store`, and of their children.
 
-    Without a name, they are those of a broker that the test started: one that other tests share
-    may meanwhile close their idle connections.
+    Without a name, return those of a broker that the test started: a shared broker may close idle
+    connections meanwhile.
     """
     return [
         record.getMessage()

@@ -1,4 +1,4 @@
-"""A pytest plugin, and functions, that take away what macOS or Windows do not have.
+"""A pytest plugin that removes the names of Python's library that macOS or Windows do not have.
 
     ROCKETPOLL_PLATFORM=darwin pytest -p support.suite.other_platforms FILES
 
@@ -14,8 +14,8 @@ import select
 import selectors
 import signal
 import socket
-import ssl  # noqa: F401  # see above
-import subprocess  # noqa: F401  # loaded before names are taken away
+import ssl  # noqa: F401  # imported with all names still present
+import subprocess  # noqa: F401
 import sys
 import time
 
@@ -56,7 +56,7 @@ def _refuse_proc(event, arguments):
 
 
 def become_darwin():
-    """Take away what macOS lacks, and add its way to flush a file."""
+    """Remove names that macOS lacks, and add its constant to flush a file."""
     system_call, flush = fcntl.fcntl, os.fsync
 
     def flushing(descriptor, command, *arguments):
@@ -75,7 +75,7 @@ def become_darwin():
 
 
 def become_windows():
-    """Take away what Windows lacks, modules too."""
+    """Remove names and modules that Windows lacks."""
     _take_away(LINUX_ONLY)
     _take_away(UNIX_ONLY)
     del selectors.EpollSelector, selectors.PollSelector

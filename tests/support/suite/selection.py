@@ -30,16 +30,17 @@ _MARKS_FOLDER = 'item.add_marker("deep")'
 
 
 def is_left_out(item):
-    """Return whether a test belongs to another command, and not to this one."""
+    """Return whether a test belongs to another make target."""
     ran = {"wide": WIDE, "peers": PEERS, "deep": DEEP}
     return any(item.get_closest_marker(name) for name, runs in ran.items() if not runs)
 
 
 @cache
 def may_be_deep(path):
-    """Return whether a test file may have `deep` tests, from its text and its directory's set-up.
+    """Return whether a test file may have `deep` tests, according to its text and its directory's
+    conftest.
 
-    ``make deep`` skips all other files: importing all tests takes longer than any of them.
+    ``make deep`` skips all other files, because importing all takes longer than running any.
     """
     setting_up = (parent / "conftest.py" for parent in path.parents if _TESTS in parent.parents)
     files = [path, *filter(Path.exists, setting_up)]
@@ -48,9 +49,8 @@ def may_be_deep(path):
 
 @cache
 def is_all_deep(path):
-    """Return whether a test file has only tests that ``make check`` leaves out, by its own mark or
-    its directory's.
-    """
+    """Return whether all tests of a file are left out by ``make check``, by the file's own mark or
+    its directory's."""
     settings = path.parent / "conftest.py"
     return bool(_MARKS_ALL.search(path.read_text(encoding="utf-8"))) or (
         settings.exists() and _MARKS_FOLDER in settings.read_text(encoding="utf-8")
@@ -59,22 +59,20 @@ def is_all_deep(path):
 
 def count(name, narrow, *, wide):
     """Return the number of rounds, seeds or kills of a test, unless an environment variable sets
-    it.
-    """
+    it."""
     return int(os.environ.get(name, wide if WIDE else narrow))
 
 
 def some(rows, name, narrow):
-    """Return this number of rows, always the same ones, or all of them: see `count`."""
+    """Return this number of rows, always the same ones; or all of them, as `count` decides."""
     rows = list(rows)
     number = min(count(name, narrow, wide=len(rows)), len(rows))
     return sorted(random.Random(name).sample(rows, number))
 
 
 def spread(number, rows):
-    """Return all rows for `parametrize`: some, from first to last, for every run, the others marked
-    `deep`.
-    """
+    """Return all rows for `parametrize`; an even selection runs always, the others are marked
+    `deep`."""
     rows = list(rows)
     quick = {at * (len(rows) - 1) // max(number - 1, 1) for at in range(number)}
     return [

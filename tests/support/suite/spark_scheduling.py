@@ -1,8 +1,8 @@
-"""Test schedulers: whole files, and all tests with a Spark for one of the parallel processes.
+"""Test schedulers that distribute whole files, and run all Spark tests in one process.
 
 A Spark driver is a JVM, which takes seconds of all cores to start and many more until its code is
-compiled; a second one in another process does all that again, and both slow each other. So the
-files that need one are a single unit of work, which one process takes.
+compiled. A second one in another process does all that again, and both slow each other. So the
+files that need Spark are a single unit of work for one process.
 """
 
 from pathlib import PurePath
@@ -25,9 +25,9 @@ def needs_spark(path):
 
 
 class WholeFiles(LoadFileScheduling):
-    """Distributes whole files; a process that replaces a crashed one gets as many as it needs.
+    """Distributes whole files; the replacement of a crashed process gets as many as it needs.
 
-    A process runs a test once it knows the next one. pytest-xdist gives a replacement a single
+    A process runs a test only when it knows the next one. pytest-xdist gives a replacement a single
     unit, which may be a single test, or have none left to run: then both would wait forever.
     """
 
@@ -37,7 +37,7 @@ class WholeFiles(LoadFileScheduling):
 
 
 class OneSpark(WholeFiles):
-    """Distributes whole files, with all that need a Spark together."""
+    """Distributes whole files; all that need Spark go together."""
 
     def _split_scope(self, nodeid):
         file = super()._split_scope(nodeid)

@@ -1,8 +1,8 @@
-"""Temporary files of tests: in memory, if there is much of it.
+"""Temporary files of tests: in memory if there is enough.
 
-Stories of the store create and remove directories by the ten thousand, which takes a disk as long
-as all other work. A model provides their power losses, failures and shortages, and a kill leaves
-the same files in memory. Tests of ``make wide``, and all tests if TMPDIR is set, use a real disk.
+Tests of the store create and remove directories by the ten thousand, which takes a disk as long as
+all other work. Power losses, failures and shortages are simulated, and a kill leaves the same files
+in memory. Tests of ``make wide``, and all tests if TMPDIR is set, use a real disk.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 
 from support.suite.selection import WIDE
 
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108  # a file system, not a name that anybody may guess
-# Six files at a time held 90 MB at the most
+# a file system, not a temporary name that others could guess
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108
+# Six concurrent files held 90 MB at the most
 _ROOM = 1 << 30
 _MEMORY = 4 << 30
 
