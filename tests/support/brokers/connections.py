@@ -91,7 +91,7 @@ def finished(result):
     while isinstance(result, Generator):
         try:
             next(result)
-        except StopIteration as end:  # noqa: PERF203
+        except StopIteration as end:  # noqa: PERF203  # ends the generator
             return end.value
     return result
 

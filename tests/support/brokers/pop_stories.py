@@ -36,8 +36,7 @@ class Story:
         while before != (before := store.state().written_offset):
             for _ in range(3):
                 await self.client.ask(0)
-                # a thread flushes
-                while store.confirm_offset() < store.state().written_offset:  # noqa: ASYNC110
+                while store.confirm_offset() < store.state().written_offset:  # noqa: ASYNC110  # a thread flushes
                     await asyncio.sleep(0)  # the clock stands still
 
     async def texts(self, **fields):

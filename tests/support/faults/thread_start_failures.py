@@ -77,11 +77,10 @@ def fail_by_arguments():
 
     Timeouts of waits for threads are shortened.
     """
-    # imported late: other programs use this module without a broker
-    from rocketpoll.broker.common import threads  # noqa: PLC0415
-    from rocketpoll.broker.runtime import housekeeping  # noqa: PLC0415
-    from rocketpoll.broker.store.files import disk  # noqa: PLC0415
-    from rocketpoll.broker.store.maintenance import checkpointer  # noqa: PLC0415
+    from rocketpoll.broker.common import threads  # noqa: PLC0415  # not for other programs
+    from rocketpoll.broker.runtime import housekeeping  # noqa: PLC0415  # not for other programs
+    from rocketpoll.broker.store.files import disk  # noqa: PLC0415  # not for other programs
+    from rocketpoll.broker.store.maintenance import checkpointer  # noqa: PLC0415  # not for other programs
 
     threads.THREAD_START_TIMEOUT_SECONDS = checkpointer.THREAD_START_TIMEOUT_SECONDS = 0.3
     housekeeping._THREAD_CHECK_MS = 100

@@ -295,8 +295,7 @@ def second_opinion(node: Expression, properties: Properties) -> str:
     return {True: "TRUE", False: "FALSE", None: "NULL"}[value]
 
 
-# one case for each node
-def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PLR0912
+def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PLR0912  # one case for each node
     match node:
         case Literal(constant):
             return constant

@@ -26,8 +26,7 @@ def started_chromium():
 
 def appears(page, selector, timeout_ms):
     """Wait for an element; return whether it appears in time."""
-    # installed, because there is a page
-    from playwright.sync_api import TimeoutError as NotInTime  # noqa: PLC0415
+    from playwright.sync_api import TimeoutError as NotInTime  # noqa: PLC0415  # installed, because there is a page
 
     try:
         page.wait_for_selector(selector, state="attached", timeout=timeout_ms)

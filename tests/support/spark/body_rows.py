@@ -59,8 +59,7 @@ def alone(decoder, body):
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAMES = st.text("abcxyz_", min_size=1, max_size=4).map(lambda name: f"f{name}")
 _INT_BITS = {sql.ByteType: 8, sql.ShortType: 16, sql.IntegerType: 32, sql.LongType: 64}
-# naive: the tests add time zones
-_TIMES = {"min_value": datetime(1, 1, 2), "max_value": datetime(9999, 12, 30)}  # noqa: DTZ001
+_TIMES = {"min_value": datetime(1, 1, 2), "max_value": datetime(9999, 12, 30)}  # noqa: DTZ001  # naive: the tests add time zones
 
 
 def _integers(bits):

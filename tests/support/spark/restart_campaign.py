@@ -162,8 +162,7 @@ class Campaign:
         self.send()
         self.wait()
         self._round_seconds.append(time.monotonic() - began)
-        # progress of a long run
-        print(f"{sum(self.killed.values())}: {victim} at {point}, {self._round_seconds[-1]:.1f} s")  # noqa: T201
+        print(f"{sum(self.killed.values())}: {victim} at {point}, {self._round_seconds[-1]:.1f} s")  # noqa: T201  # progress of a long run
 
     def figures(self):
         """Return the figures of the report: kills by victim, and the time of a round in

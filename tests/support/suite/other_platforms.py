@@ -6,7 +6,7 @@ The names are those that typeshed lists for Linux alone, as far as anything near
 them. It shows what fails for lack of a name; it does not show what the systems do differently.
 """
 
-import asyncio  # noqa: F401  # the standard library is loaded as it is, before names go
+import asyncio  # noqa: F401  # imported with all names still present
 import errno
 import fcntl
 import os
@@ -15,7 +15,7 @@ import selectors
 import signal
 import socket
 import ssl  # noqa: F401  # imported with all names still present
-import subprocess  # noqa: F401
+import subprocess  # noqa: F401  # imported with all names still present
 import sys
 import time
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from support.suite.selection import WIDE
 
-# a file system, not a temporary name that others could guess
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108  # a file system, not a temporary name that others could guess
 # Six concurrent files held 90 MB at the most
 _ROOM = 1 << 30
 _MEMORY = 4 << 30
