@@ -26,7 +26,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from rmq_spark.wire.message.hosts import Host
-from rmq_spark.wire.names import OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, revive_topic
+from rmq_spark.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC, revive_topic
 
 from .auth.access_control import AccessControl
 from .common.channel import Channel
@@ -388,8 +388,7 @@ class BrokerController:
             await self._registration.stop()
         # Metrics are served to the end, and report that the broker is stopping.
         self.server.stop_listening()
-        # Otherwise a commit that waits for the disk would be delivered again after the next check.
-        self.store.stop_accepting("the broker is stopping", except_topics=(OP_HALF_TOPIC,))
+        self.store.stop_accepting("the broker is stopping")
         self.processors.order_releases.cancel()
         self._deadline.cancel()
         self.hold_service.release_all()
@@ -403,7 +402,6 @@ class BrokerController:
             # Wait even for a slow disk, because messages past an unsaved offset are delivered
             # again.
             self.store.wait_flushed()
-        self.processors.acknowledger.complete_late()
         unsaved: list[str] = []
         try:
             self.transactions.save_final()

@@ -207,6 +207,98 @@ def test_ended_half_message_with_copies_is_not_checked_again_after_a_crash(tmp_p
     tell(second, crashed, now_ms=clock)
 
 
+@pytest.mark.parametrize("place", ["first", "copy"])
+@pytest.mark.parametrize("ending", ["kill", "stop"])
+def test_commit_that_is_repeated_after_a_restart_delivers_nothing(tmp_path, ending, place):
+    """The first process has asked the producer, which answers the second one."""
+    clock, places, crashed = Clock(), {}, tmp_path / "crashed"
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        places["first"] = await client.call(half_request())
+        pass_time(broker, clock, 30.1)
+        await join(client)
+        places["copy"], _ = await next_check(client)
+        assert (await client.call(end_request(places["first"]))).code == 0
+        broker.controller.tables.save()
+        shutil.copytree(tmp_path / "store", crashed)
+
+    async def second(broker):
+        client = await broker.connect()
+        await join(client)
+        for each in (places[place], places["first"], places["copy"]):
+            assert (await client.call(end_request(each))).code == 0
+        assert await is_settled(broker, clock, client)
+        assert broker.controller.transactions.committed_total == 0
+        # another message with the same UNIQ_KEY, as of a program that sends an object twice
+        again = await client.call(half_request("again"))
+        assert (await client.call(end_request(again))).code == 0
+        assert (await client.pull()).bodies == ["half", "again"]
+
+    tell(first, tmp_path / "store", now_ms=clock)
+    tell(second, crashed if ending == "kill" else tmp_path / "store", now_ms=clock)
+
+
+def test_commit_after_a_restart_is_delivered_again_without_an_index(tmp_path):
+    places = []
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        places.append(await client.call(half_request()))
+        assert (await client.call(end_request(places[0]))).code == 0
+
+    async def second(broker):
+        client = await broker.connect()
+        assert (await client.call(end_request(places[0]))).code == 0
+        assert (await client.pull()).bodies == ["half", "half"]
+
+    for story in (first, second):
+        tell(story, tmp_path, now_ms=Clock(), messageIndexEnable=False)
+
+
+def damage(root, start, end, data=None):
+    """Overwrite bytes of the commit log of a broker that does not run, by default with zeros."""
+    (path,) = (root / "commitlog").iterdir()
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(data or bytes(end - start))
+
+
+@pytest.mark.parametrize("lost", ["op", "committed"])
+def test_commit_that_a_crash_tears_apart_is_delivered_once(tmp_path, lost):
+    """Without its op message it is found in the index; an op message without it does not count."""
+    clock, crashed, spans = Clock(), tmp_path / "crashed", {}
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        sent = await client.call(half_request())
+        assert (await client.call(end_request(sent))).code == 0
+        (committed,) = (await client.pull()).messages
+        (op,) = pulled(await client.call(pull_request(0, OP_HALF_TOPIC))).messages
+        spans["committed"] = committed.physical_offset + 4, op.physical_offset
+        spans["op"] = op.physical_offset, broker.store.state().written_offset
+        shutil.copytree(tmp_path / "store", crashed)
+
+    async def second(broker):
+        client = await broker.connect()
+        await join(client)
+        pass_time(broker, clock, 30.1)
+        check, _ = await next_check(client)
+        assert (await client.call(end_request(check))).code == 0
+        assert await is_settled(broker, clock, client)
+
+    tell(first, tmp_path / "store", now_ms=clock)
+    damage(crashed, *spans[lost])
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(crashed / name)
+    tell(second, crashed, now_ms=clock)
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_commits_that_arrive_while_the_first_waits_for_the_disk_deliver_it_once(tmp_path, is_late):
     disk = FaultyDisk(slow="commitlog")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
@@ -92,7 +92,6 @@ class MessageStore:
         self._slave_reason = "the broker is read-only: brokerRole=SLAVE" if is_slave else None
         self._failure: str | None = None
         self._closing_reason: str | None = None
-        self._topics_until_shutdown: Collection[str] = ()
         self._checkpoint_degradation = Degradation("no checkpoint is taken")
         self._start_degradation = Degradation(
             "repairs of the start are not finished, and messages are refused"
@@ -198,6 +197,12 @@ class MessageStore:
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append a message that was stored before; under SYNC_FLUSH wait for `flush_future`."""
         return self._wake_after_append(self._appender.put_message(message))
+
+    def put_together(self, messages: Sequence[StoredMessage]) -> Sequence[PutMessageResult]:
+        """Append messages that were stored before, all or none, back to back in one write."""
+        results = self._appender.put_together(messages)
+        self._wake_after_append(results[0])
+        return results
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """Append one message whose texts are already encoded as bytes."""
@@ -457,16 +462,15 @@ class MessageStore:
             return None
         return None if record is None else decode_record(record, check_crc=False).store_timestamp
 
-    def unavailable_reason(self, topic: str | None = None) -> str | None:
-        """Return why messages, of one topic or of any, are refused now; None if accepted."""
+    def unavailable_reason(self) -> str | None:
+        """Return why messages are refused now; None if accepted."""
         degradation = (
             self._start_degradation.text
             or self._log.flush_degradation.text
             or self.staged_batches.stuck_reason()
         )
         refusal = self._slave_reason or self.cleaner.refusal_reason
-        closing = None if topic in self._topics_until_shutdown else self._closing_reason
-        return self._failure or closing or refusal or degradation
+        return self._failure or self._closing_reason or refusal or degradation
 
     @property
     def clock_behind_ms(self) -> int:
@@ -503,12 +507,9 @@ class MessageStore:
             _log.error("the store accepts no messages until a restart: %s", failure)
         self._failure = self._failure or str(failure)
 
-    def stop_accepting(self, reason: str, *, except_topics: Collection[str] = ()) -> None:
-        """Refuse messages from now on, or until the shutdown those of all but some topics.
-
-        Accepted ones are still flushed and dispatched.
-        """
-        self._closing_reason, self._topics_until_shutdown = reason, except_topics
+    def stop_accepting(self, reason: str) -> None:
+        """Refuse messages from now on. Accepted ones are still flushed and dispatched."""
+        self._closing_reason = reason
 
     def shutdown(self) -> str | None:
         """Make everything durable, save a checkpoint, and release the directory.

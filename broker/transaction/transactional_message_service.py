@@ -32,7 +32,6 @@ from functools import partial
 from typing import Final
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.message.properties import UNIQ_KEY
 from rmq_spark.wire.message.record import StoredMessage, decode_record
 from rmq_spark.wire.names import CHECK_GROUP, CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 
@@ -41,7 +40,11 @@ from ..schedule.real_topic_delivery import RETRY_MS, DeliveryBudget
 from ..schedule.schedule_message_service import StartTime
 from ..state.tables.consumer_offset import ConsumerOffsetManager
 from ..state.tables.table import TooMany
-from ..store.errors import Degradation, EndUnknown, UnreadableFile
+from ..store.errors import (
+    Degradation,
+    EndUnknown,
+    UnreadableFile,
+)
 from ..store.message_store import MessageStore
 from ..store.results import (
     LOG_START,
@@ -52,6 +55,7 @@ from ..store.results import (
     PutMessageStatus,
     QueueOffset,
 )
+from .commits import Commits
 from .half_copies import HalfCopies
 from .half_message import (
     QUEUE_ID,
@@ -69,9 +73,6 @@ from .op_queue import OpQueue
 PASSED_PER_CALL: Final = 5_000
 """Half messages that one call may pass without reading them, because they have ended."""
 OPS_PER_CALL: Final = 256
-
-COMMITS_MAX: Final = 10_000
-"""The number of last commits remembered, so that a repeated one is not delivered again."""
 
 _MESSAGES_PER_READ = 16
 _OPS_PER_READ = 32
@@ -149,10 +150,7 @@ class TransactionalMessageService:
         self._round: _Round | None = None
         self._ending: set[int] = set()
         """Half messages whose end was requested, and whose op message was not read yet."""
-        self._pending_commits: dict[tuple[int, str], PutMessageResult] = {}
-        """The puts of committed messages that are not on the disk yet, by their half messages."""
-        self._commits: dict[tuple[int, str], None] = {}
-        """The last committed half messages: their first queue offset, and their producer's id."""
+        self.commits = Commits(store)
         self._copies = HalfCopies()
         self._read: deque[StoredMessage] = deque()
         self._end_offset = LOG_START
@@ -187,30 +185,6 @@ class TransactionalMessageService:
     def cancel_end(self, half_offset: int) -> None:
         """Check a half message after all, because its op message could not be stored."""
         self._ending.discard(half_offset)
-
-    def begin_commit(self, half: StoredMessage, result: PutMessageResult) -> None:
-        """Remember the put of a committed message, and check its half message no more."""
-        self.begin_end(half.queue_offset)
-        self._pending_commits[_original_position(half)] = result
-
-    def pending_commit(self, half: StoredMessage) -> PutMessageResult | None:
-        """Return the pending put of the message of this half message or of a copy, or None."""
-        return self._pending_commits.get(_original_position(half))
-
-    def end_commit(self, half: StoredMessage, *, is_stored: bool) -> None:
-        """Record whether the message of a half message is on the disk in its topic."""
-        position = _original_position(half)
-        self._pending_commits.pop(position, None)
-        if not is_stored:
-            self.cancel_end(half.queue_offset)
-            return
-        self._commits[position] = None
-        if len(self._commits) > COMMITS_MAX:
-            del self._commits[next(iter(self._commits))]
-
-    def is_committed(self, half: StoredMessage) -> bool:
-        """Return whether this half message, or a copy of it, is among the last commits."""
-        return _original_position(half) in self._commits
 
     def save_final(self) -> None:
         """Record the progress of the checks at a stop, when all of the log is on the disk."""
@@ -453,8 +427,10 @@ class TransactionalMessageService:
             return
         ops = self._decode(found)
         running.ops_left -= max(len(ops), 1)
+        hole_ends = {end for _, end in self._store.state().holes}
         for op in ops:
-            ended = decode_op(op)
+            # The committed message in front of it may be in the hole: its producer is asked again.
+            ended = decode_op(op) if op.physical_offset not in hole_ends else []
             self._ending.difference_update(ended)
             self._ops.add(op.queue_offset, ended, self._half_offset)
         if not ops:
@@ -505,13 +481,3 @@ class TransactionalMessageService:
         else:
             _log.warning("%s", text)
         return int(to)
-
-
-def _original_position(half: StoredMessage) -> tuple[int, str]:
-    """Return the first queue offset of a half message, and its id, if the producer has set one.
-
-    The offset message id is of no use here: each copy has its own.
-    """
-    known_offset = prepared_queue_offset(half)
-    first_offset = half.queue_offset if known_offset is None else known_offset
-    return first_offset, half.properties.get(UNIQ_KEY, "")

@@ -269,15 +269,54 @@ def test_buffered_put_returns_refusal_at_once(store):
     assert store.write_buffered() == ()
 
 
-def test_store_that_is_about_to_close_accepts_the_excepted_topics_until_its_shutdown(tmp_path):
+def test_messages_put_together_are_in_one_file_and_in_order(store):
+    store.put_message(message("x" * (LOG_FILE_BYTES - 300)))
+    pair = message("one", tags="a"), message("two", topic="U", queue_id=1, keys="k")
+    first, second = store.put_together(pair)
+    assert (first.status, second.status) == (Status.PUT_OK, Status.PUT_OK)
+    assert (first.queue_offset, second.queue_offset) == (1, 0)
+    assert first.physical_offset == LOG_FILE_BYTES
+    assert first.end_offset == second.physical_offset
+    assert store.state().written_offset == second.end_offset
+    assert [each.tags for each in read_all(store, "T", 0, 1)] == ["a"]
+    assert bodies(store, "U", 1) == ["two"]
+    assert len(store.query_message("U", "k", 5, 0, 1 << 62)) == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "remark"),
+    [
+        (message("x", topic="a b"), "topic"),
+        (message("x" * LOG_FILE_BYTES), "does not fit"),
+        (message("x" * (LOG_FILE_BYTES - 300)), "does not fit"),
+        (dataclasses.replace(message("x"), flag=1 << 31), "32 bits"),
+        (dataclasses.replace(message("x"), born_timestamp=1 << 63), "64 bits"),
+    ],
+)
+def test_messages_put_together_are_all_refused_if_one_is_illegal(store, second, remark):
+    results = store.put_together((message("first" * 20), second))
+    assert [each.status for each in results] == [Status.MESSAGE_ILLEGAL] * 2
+    assert remark in results[0].remark
+    assert store.state().written_offset == 0
+    assert store.put_message(message("next")).queue_offset == 0
+
+
+@pytest.mark.parametrize("prefix", [0, 40, 200])
+def test_messages_put_together_are_all_refused_by_a_full_disk(tmp_path, prefix):
+    disk = FaultyDisk(LocalDisk())
+    store = open_store(tmp_path, disk)
+    disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=prefix),)
+    results = store.put_together((message("one"), message("two", topic="U")))
+    assert [each.status for each in results] == [Status.SERVICE_NOT_AVAILABLE] * 2
+    disk.plan = ()
+    results = store.put_together((message("one"), message("two", topic="U")))
+    assert [each.queue_offset for each in results] == [0, 0]
+    crash(store)
     store = open_store(tmp_path)
-    store.stop_accepting("the end has come", except_topics=("op",))
-    assert store.put_message(message("a")).remark == "the end has come"
-    assert store.put_message(message("a", topic="op")).is_stored
-    later(store, "a", topic="op")  # only single messages are excepted
-    assert store.write_buffered() == ()
-    assert store.shutdown() is None
-    assert not store.put_message(message("a", topic="op")).is_stored
+    assert (bodies(store), bodies(store, "U")) == (["one"], ["two"])
+    store.stop_accepting("the end has come")
+    assert store.put_together([message("three")])[0].remark == "the end has come"
+    store.shutdown()
 
 
 @pytest.mark.parametrize("prefix", [0, 40, 200])

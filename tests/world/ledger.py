@@ -230,16 +230,16 @@ class Ledger:
             self._check_delayed(sent, message, where)
             return
         watch = self._world.watch
-        ends = sent.ends - sent.repeats * watch.is_undisturbed_since(sent.sent_at)
+        is_lost = watch.crashed_since(sent.sent_at) and not self._is_sync
         if (
             message.queue_offset not in sent.seen
             and sent.seen
-            and ends < 2
-            and not watch.crashed_since(sent.sent_at)
+            and not is_lost
+            and not watch.may_lose_content
         ):
             self.complain(
-                f"{sent} was committed {ends} times and delivered twice, at {list(sent.seen)} and "
-                f"{message.queue_offset}"
+                f"{sent} was committed {sent.ends} times and delivered twice, at "
+                f"{list(sent.seen)} and {message.queue_offset}"
             )
 
     def _put(self, sent, queue_offset):

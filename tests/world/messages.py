@@ -32,7 +32,6 @@ class Sent:
     delay_seconds: float = 0.0
     end: str | None = None  # of a transaction: "open", "commit" or "rollback"
     ends: int = 0  # how often a client has asked for that end
-    repeats: int = 0  # how often of these after the broker had said that it has ended
     decided_at: float | None = None
     ended_at: float | None = None  # when the broker answered the end that it was asked for
     batch: object = None  # the staged batch that it is a row of

@@ -46,6 +46,10 @@ class Watch:
         self._of_disk = [each for each in story.troubles if each.kind in _OF_DISK]
         self.may_expire = any(each.kind == "full" or _is_far_ahead(each) for each in story.troubles)
         """Whether the oldest messages may go, to make room."""
+        self.may_lose_content = self.may_expire or any(
+            each.kind == "broken" for each in story.troubles
+        )
+        """Whether something in the log or the index may not be found again."""
         self.can_wipe = not any(_hinders_wiping(each) for each in story.troubles)
         """Whether the disk lets everything be written over at once that a full one has taken."""
         self.slack_seconds = 0.1 + 10 * story.latency_seconds + 10 * story.flush_seconds

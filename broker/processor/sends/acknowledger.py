@@ -5,8 +5,7 @@ at the end of the turn the acknowledger requests one flush up to the end of the 
 the store reports from its own thread. A sender that does not wait for the disk is answered
 immediately; its message is flushed as well, because consumers do not see it before.
 
-Sends that wait too long are answered FLUSH_DISK_TIMEOUT; `when_flushed` reports when the disk has
-their messages after all.
+Sends that wait too long are answered FLUSH_DISK_TIMEOUT.
 """
 
 from __future__ import annotations
@@ -64,8 +63,6 @@ class Acknowledger:
         self._open_batch: _FlushBatch | None = None
         self._closed_batches: deque[_FlushBatch] = deque()
         """Batches that wait for the disk, in the order in which they complete."""
-        self._late: list[tuple[PutMessageResult, StoredCallback]] = []
-        """Puts that were answered with a timeout, and callbacks for the end of their flush."""
         self._end_offset = LOG_START
         self._sends = 0
         self._is_flush_requested = False
@@ -117,25 +114,6 @@ class Acknowledger:
             self._record_wait(0, sends)
         callback(result)
 
-    def when_flushed(self, result: PutMessageResult, callback: StoredCallback) -> None:
-        """Call ``callback`` when the flush of a put has ended that `when_stored` called late.
-
-        There is no timeout: the result is PUT_OK, or SERVICE_NOT_AVAILABLE after a failed flush.
-        """
-        known = result._replace(status=_PUT_OK, remark=None)
-        if known.end_offset <= self._store.confirm_offset():
-            callback(known)
-            return
-        self._late.append((known, callback))
-        if not self._is_flush_requested:
-            self._request_flush()
-
-    def complete_late(self) -> None:
-        """Call the callbacks of `when_flushed` for all that is on the disk, before returning."""
-        self._complete_late()
-        for _ in self._run_callbacks():
-            pass
-
     async def drain(self, seconds: float) -> None:
         """Wait until no send waits; after ``seconds``, answer the rest with a timeout."""
         if self._sends or self._results:
@@ -182,7 +160,6 @@ class Acknowledger:
         flushed_offset = self._store.confirm_offset()
         while self._closed_batches and self._closed_batches[0].end_offset <= flushed_offset:
             self._complete(self._closed_batches.popleft(), _PUT_OK)
-        self._complete_late()
         # Also for sends that have timed out: their messages are in the log, and stay invisible
         # until they are flushed.
         if flushed_offset < self._end_offset:
@@ -194,23 +171,6 @@ class Acknowledger:
             self._complete(
                 self._closed_batches.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark
             )
-        self._complete_late(remark)
-
-    def _complete_late(self, failure: str | None = None) -> None:
-        """Queue the results of late puts: of those on the disk, or of all after a failed flush."""
-        flushed_offset = self._store.confirm_offset()
-        late, self._late = self._late, []
-        for result, callback in late:
-            if failure is not None:
-                status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-                known = result._replace(status=status, remark=failure)
-            elif result.end_offset <= flushed_offset:
-                known = result
-            else:
-                self._late.append((result, callback))
-                continue
-            self._results.append((known, callback, 0, 0))
-        self._start_callbacks()
 
     def _expire(self) -> None:
         """Answer the sends of an overdue turn; whether they are on the disk is unknown."""

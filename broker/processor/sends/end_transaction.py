@@ -1,18 +1,19 @@
 """EndTransactionProcessor: ends half messages, and asks their producers for the end.
 
     END_TRANSACTION ─> the half message at its log offset, if it matches the request
-        ─> commit: the message for consumers, stored as safely as any send; then the op message
+        ─> commit: the message for consumers, and the op message behind it, in one write
         ─> roll back: the op message
         ─> unknown: nothing; the next check asks again
     CHECK_TRANSACTION_STATE <─ the check service, for a half message whose end is overdue
 
-The op message is appended only when the committed message is on the disk, so that a half message
-never counts as ended while a crash could take its message back. The commit is answered after
-syncFlushTimeout at the latest, but its op message waits for the disk, also at a stop. After a crash
-between both, or if the disk accepts no op message until a restart, the next check asks again, and
-the response delivers the message a second time. Another commit of a message that this process has
-committed, or is writing, delivers nothing and adds only an op message. A commit that follows a
-rollback delivers the message, as in RocketMQ: its producer's work is done after all.
+A crash leaves both messages of a commit, or neither. If it tears the write apart between them,
+which only happens to a commit that was not acknowledged, the next check asks again. An op message
+at the end of a hole in the log may have lost the message in front of it, and does not count.
+
+A commit of a message that is committed delivers nothing and adds only an op message. The process
+remembers its last commits. For half messages of before the start, it searches the index for the
+committed message. A commit that follows a rollback delivers the message, as in RocketMQ: its
+producer's work is done after all.
 
 Most producers end transactions one-way: they do not learn of a refusal, and the next check asks
 them again.
@@ -21,6 +22,7 @@ them again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -40,14 +42,15 @@ from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.remoting.framing import Buffer
 
 from ...auth.rights import Action, ResourceType
-from ...common.channel import Channel
+from ...common.channel import Channel, ResponseSteps
 from ...schedule.delayed_message import REAL_QUEUE_ID, UndeliverableMessage
 from ...schedule.real_topic_delivery import RealTopicDelivery
-from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
+from ...store.results import PhysicalOffset, PutMessageResult
 from ...transaction.half_message import op_message, to_committed, to_resumed
 from ..processor import BrokerParts, Processor, handles
 from ..queues import is_in_queue
 from ..request import (
+    HandlerResult,
     RequestRejected,
     TopicNotSaved,
     header_of,
@@ -76,9 +79,7 @@ class EndTransactionProcessor(Processor):
         self._turn = 0
 
     @handles(RequestCode.END_TRANSACTION)
-    def end_transaction(
-        self, connection: Channel, request: RemotingCommand
-    ) -> RemotingCommand | None:
+    def end_transaction(self, connection: Channel, request: RemotingCommand) -> HandlerResult:
         """Commit a half message, or roll it back."""
         header: EndTransactionRequestHeader = header_of(request)
         if header.commit_or_rollback == UNKNOWN:
@@ -90,25 +91,15 @@ class EndTransactionProcessor(Processor):
             )
         half = self._find(connection, header)
         bare = request.without_content()
-        is_rollback = header.commit_or_rollback == ROLLBACK
         refusal = self._broker.store.unavailable_reason()
         if refusal is not None:
             raise RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
-        transactions = self._broker.transactions
-        if is_rollback or transactions.is_committed(half):
-            result = self._put_op(half)
-            if is_rollback and result.is_stored:
-                transactions.rolled_back_total += 1
-            self._acknowledger.when_stored(result, partial(self._reply, connection, bare))
-            return None
-        pending = transactions.pending_commit(half)
-        if pending is not None:
-            on_stored = partial(self._repeat_commit, connection, bare, half)
-            self._acknowledger.when_stored(pending, on_stored)
-            return None
-        result = self._broker.store.put_message(self._committed(half))
-        transactions.begin_commit(half, result)
-        self._acknowledger.when_stored(result, partial(self._end_commit, connection, bare, half))
+        if header.commit_or_rollback == ROLLBACK:
+            self._roll_back(connection, bare, half)
+        elif self._broker.transactions.commits.must_search(half):
+            return self._search_and_commit(connection, bare, half)
+        else:
+            self._commit(connection, bare, half)
         return None
 
     def _find(self, connection: Channel, header: EndTransactionRequestHeader) -> StoredMessage:
@@ -152,59 +143,60 @@ class EndTransactionProcessor(Processor):
             raise TopicNotSaved(half.properties[REAL_TOPIC])
         return target
 
+    def _search_and_commit(
+        self, connection: Channel, request: RemotingCommand, half: StoredMessage
+    ) -> ResponseSteps:
+        """Commit a half message, after a search for its message in the log."""
+        yield from self._broker.transactions.commits.search(half)
+        self._commit(connection, request, half)
+        return None
+
+    def _commit(self, connection: Channel, request: RemotingCommand, half: StoredMessage) -> None:
+        commits = self._broker.transactions.commits
+        if half in commits:
+            (result,) = self._put_end(half)
+            self._acknowledger.when_stored(result, partial(self._reply, connection, request))
+            return
+        committed, op = self._put_end(half, self._committed(half))
+        if op.is_stored:
+            commits.add(half)
+        self._acknowledger.when_stored(
+            op, partial(self._end_commit, connection, request, half, committed)
+        )
+
     def _end_commit(
         self,
         connection: Channel,
         request: RemotingCommand,
         half: StoredMessage,
-        result: PutMessageResult,
+        committed: PutMessageResult,
+        op: PutMessageResult,
     ) -> None:
-        """Answer a commit; once its message is on the disk, the half message has ended."""
-        broker = self._broker
-        if result.is_stored:
+        """Answer a commit whose messages are stored, or refused."""
+        if op.is_stored:
+            broker = self._broker
             broker.transactions.committed_total += 1
-            topic = half.properties[REAL_TOPIC]
-            broker.stats.record_put(topic, 1, result.end_offset - result.physical_offset)
-        if result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT:
-            self._acknowledger.when_flushed(result, partial(self._record_commit, half))
-        else:
-            self._record_commit(half, result)
-        self._reply(connection, request, result)
+            size = committed.end_offset - committed.physical_offset
+            broker.stats.record_put(half.properties[REAL_TOPIC], 1, size)
+        self._reply(connection, request, op)
 
-    def _record_commit(self, half: StoredMessage, result: PutMessageResult) -> None:
-        """Append the op message of a half message, if its message is on the disk."""
-        is_on_disk = result.status is PutMessageStatus.PUT_OK
-        self._broker.transactions.end_commit(half, is_stored=is_on_disk)
-        if not is_on_disk:
-            return
-        op = self._put_op(half)
-        if op.status is not PutMessageStatus.PUT_OK:
-            _log.warning(
-                "half message %s is committed but not recorded, so checked again: %s",
-                half.message_id,
-                op.remark,
-            )
-        self._acknowledger.when_stored(op, lambda _: None, waits=False)
-
-    def _repeat_commit(
-        self,
-        connection: Channel,
-        request: RemotingCommand,
-        half: StoredMessage,
-        result: PutMessageResult,
+    def _roll_back(
+        self, connection: Channel, request: RemotingCommand, half: StoredMessage
     ) -> None:
-        """Answer a commit that arrived while an equal one waited for the disk."""
-        if result.status is PutMessageStatus.PUT_OK:
-            result = self._put_op(half)
+        (result,) = self._put_end(half)
+        if result.is_stored:
+            self._broker.transactions.rolled_back_total += 1
         self._acknowledger.when_stored(result, partial(self._reply, connection, request))
 
-    def _put_op(self, half: StoredMessage) -> PutMessageResult:
+    def _put_end(self, half: StoredMessage, *before: StoredMessage) -> Sequence[PutMessageResult]:
+        """Append the op message of a half message, and in the same write the messages before it."""
         transactions = self._broker.transactions
         transactions.begin_end(half.queue_offset)
-        result = self._broker.store.put_message(op_message(half, self._broker.now_ms()))
-        if not result.is_stored:
+        op = op_message(half, self._broker.now_ms())
+        results = self._broker.store.put_together((*before, op))
+        if not results[-1].is_stored:
             transactions.cancel_end(half.queue_offset)
-        return result
+        return results
 
     def _reply(
         self, connection: Channel, request: RemotingCommand, result: PutMessageResult

@@ -81,13 +81,13 @@ class MessageAppender:
         log: CommitLog,
         queues: QueueTable,
         message_bytes_max: int,
-        refusal_reason: Callable[[str | None], str | None],
+        refusal_reason: Callable[[], str | None],
         recent_writes: RecentWriteQueue[RecentRun | ColumnRun],
     ) -> None:
         """Prepare the only writer of a log.
 
-        ``refusal_reason`` returns why the store accepts no messages now, of a topic or of any, or
-        None; ``recent_writes`` gets the written records.
+        ``refusal_reason`` returns why the store accepts no messages now, or None;
+        ``recent_writes`` gets the written records.
         """
         self.message_bytes_max = message_bytes_max
         self.file_room = log.files.file_size - BLANK_BYTES
@@ -119,6 +119,36 @@ class MessageAppender:
             return illegal_result(str(error))
         fault = self.put_fault((draft.topic, draft.queue_id), 0, len(draft.properties))
         return fault or self._put(draft, self.file_room)
+
+    def put_together(self, messages: Sequence[StoredMessage]) -> Sequence[PutMessageResult]:
+        """Append messages as `put_message` does, but all or none, back to back in one write.
+
+        They must have queue offsets. A crash may leave only the first ones, or only the last ones
+        past a hole.
+        """
+        try:
+            drafts = [draft_of(message) for message in messages]
+            run = RecordRun(
+                [RecordTemplate(draft) for draft in drafts],
+                UniformParts(
+                    [draft.flag for draft in drafts],
+                    [draft.body for draft in drafts],
+                    [terminated_properties(draft.properties) for draft in drafts],
+                ),
+                [draft.born_timestamp for draft in drafts],
+            )
+        except RecordError as error:
+            return [illegal_result(str(error))] * len(messages)
+        for draft in drafts:
+            fault = self.put_fault((draft.topic, draft.queue_id), 0, len(draft.properties))
+            if fault is not None:
+                return [fault] * len(drafts)
+        if run.size > self.file_room:
+            return [self._too_long(run.size, self.file_room)] * len(drafts)
+        with self._lock:
+            self._write_buffered()
+            refused = self._put_run(run)
+        return _results_of(run) if refused.is_stored else [refused] * len(drafts)
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """Append one message whose texts are already encoded as bytes."""
@@ -160,7 +190,7 @@ class MessageAppender:
             common = replace(template.common, born_timestamp=born_timestamp)
             return illegal_result(str(common.fault()))
         with self._lock:
-            refusal = self._refusal_reason(None)
+            refusal = self._refusal_reason()
             if refusal is not None:
                 return unavailable_result(refusal)
             if size > self._buffer_room:
@@ -205,7 +235,7 @@ class MessageAppender:
 
     def _put_run(self, run: RecordRun | ColumnBatch) -> PutMessageResult:
         """Append a run, and return the result of its first message; the caller holds the lock."""
-        refusal = self._refusal_reason(None)
+        refusal = self._refusal_reason()
         if refusal is not None:
             return unavailable_result(refusal)
         self._append_run(run)
@@ -287,7 +317,7 @@ class MessageAppender:
         """
         with self._lock:
             self._write_buffered()
-            refusal = self._refusal_reason(queue[0])
+            refusal = self._refusal_reason()
             if refusal is not None:
                 return unavailable_result(refusal)
             queue_offset = self.next_offset(queue)

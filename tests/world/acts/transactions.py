@@ -59,7 +59,6 @@ async def transact(player, topic, queue_id, size, end, how, immunity=None):
         sent.ended_at = player.world.kernel.now
     if how == "twice":
         again = _end_request(sent, int(answer.ext_fields["queueOffset"]), position)
-        sent.repeats += ended is not None and not ended.code
         await player.answer(connection, again)
 
 
@@ -97,7 +96,7 @@ async def join(player):
 
 
 def _half_request(player, sent, immunity):
-    more = {"TRAN_MSG": "true", "PGROUP": PRODUCERS}
+    more = {"TRAN_MSG": "true", "PGROUP": PRODUCERS, "UNIQ_KEY": f"u{sent.number}"}
     if immunity is not None:
         more["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity)
     request = send_request(

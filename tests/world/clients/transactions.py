@@ -1,7 +1,7 @@
 """Transactions of the real client: a producer decides once, and any client of the group knows it.
 
     begun      unseen, and rolled back if its process dies before it has decided
-    commit     must come to every reader; twice only after a trouble
+    commit     must come to every reader; no half message comes twice, whatever happens
     rollback   never comes to anybody
 
 The decisions are what a database would hold: they survive the process that has made them.
@@ -15,6 +15,7 @@ from world.clients.acts import TOPICS, act
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.transaction_producer import TransactionProducer, TransactionState
+from rocketpoll.broker.transaction.half_message import PREPARED_QUEUE_OFFSET
 
 GROUP = "TP"
 TRANSACT = "transact"
@@ -36,6 +37,7 @@ class Transactions:
         self._world = world
         self._begun = {}  # by body: the process that has begun it
         self._decided = {}  # by body
+        self._halves = Counter()  # by body: how often it was sent, as the brokers' logs say
 
     def begins(self, body, topic, process):
         """Record a half message that is about to be sent."""
@@ -72,8 +74,12 @@ class Transactions:
         }
         return [f"{name}: {count} transactions" for name, count in pending.items() if count]
 
+    def audited(self, half):
+        """Record a message of the half topic; a send without an answer is repeated."""
+        self._halves[half.body] += PREPARED_QUEUE_OFFSET not in half.properties
+
     def check_repeats(self, stored):
-        """Check that only a trouble has made a message come twice; ``stored`` is by queue."""
+        """Check that no half message is stored twice in its topic; ``stored`` is by queue."""
         counts = Counter(
             body
             for queue, bodies in stored.items()
@@ -82,9 +88,9 @@ class Transactions:
             if body in self._begun
         )
         for body, count in counts.items():
-            if count > 1 and self._ledger.is_undisturbed_since(self._ledger.sent_at[body]):
+            if count > self._halves[body]:
                 self._ledger.complain(
-                    f"{body[:24]} was committed once, and is stored {count} times"
+                    f"{body[:24]} was sent {self._halves[body]} times, and is stored {count} times"
                 )
 
 

@@ -26,7 +26,7 @@ from world.story import Client, Step
 
 import rmq_spark.client
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
-from rmq_spark.wire.names import revive_topic
+from rmq_spark.wire.names import HALF_TOPIC, revive_topic
 
 _WITHOUT = ("tls_", "arrow_")
 _QUEUES = 2
@@ -207,11 +207,14 @@ class ClientWorld(ClusterStage):
         groups = dict.fromkeys(reader.group for reader in self.ledger.readers.values())
         own = [f"%{kind}%{group}" for group in groups for kind in ("RETRY", "DLQ")]
         own += [_REVIVE_TOPIC] if self.ledger.pops.has_groups else []
+        own += [HALF_TOPIC] if any(host.has_transactions for host in self.hosts) else []
         auditor = self._auditor.audit(self.brokers, (*TOPICS, *own))
         self._await(self.tasks.begin(auditor, "audit"), _AUDIT_SECONDS, "the audit")
 
     def _audited(self, queue, message):
-        if queue[0] == _REVIVE_TOPIC:
+        if queue[0] == HALF_TOPIC:
+            self.ledger.transactions.audited(message)
+        elif queue[0] == _REVIVE_TOPIC:
             self.ledger.pops.audited(queue[1], message)
         else:
             self.ledger.audited(queue, message.queue_offset, message.body)
