@@ -139,7 +139,7 @@ SPARK_READY := $(VENV)/.spark-ready
 $(SPARK_READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	@echo 'installing rocketpoll and PySpark into $(VENV): about 700 MB, once'
+	@echo 'installing rocketpoll and PySpark into $(VENV): about 800 MB, once'
 	$(BIN)/python -m pip install --editable '.[spark]'
 	touch $@
 

@@ -68,7 +68,7 @@ if [ -n "$missing" ]; then
     $as_root apt-get update -q >&2
     missing=$(printf '%s' "$missing" | sed "s/JAVA/$(java_package)/")
     # shellcheck disable=SC2086  # the list is meant to be split
-    $as_root apt-get install -y -q --no-install-recommends $missing >&2
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >&2
 fi
 
 if [ -n "${PYTHON:-}" ]; then

@@ -114,6 +114,9 @@ _NAMES: Final = {
 }
 """The names that each module defines."""
 
+_SUBMODULES: Final = frozenset({"aio", "errors", "spark"})
+"""Those that a program may use as attributes without importing them, as in an ``except``."""
+
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
@@ -177,6 +180,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,6 +28,17 @@ def test_rocketpoll_exports_every_name():
         _ = rocketpoll.Embedded
 
 
+def test_submodules_are_attributes_without_an_import_of_their_own(tmp_path):
+    """As in `except rocketpoll.errors.SendFailed`, which would hide the failed send."""
+    done = python_program(
+        "import rocketpoll\n"
+        "print(rocketpoll.errors.SendFailed.__name__, rocketpoll.aio.Producer.__name__,"
+        " rocketpoll.spark.SparkError.__name__)",
+        cwd=tmp_path,
+    )
+    assert done.stdout == "SendFailed Producer SparkError\n", done.stderr
+
+
 def test_public_errors_are_all_defined_errors():
     defined = {
         name: error

@@ -93,6 +93,15 @@ def time_in_ms(text: str, *, is_local: bool = False) -> int | None:
         return None
 
 
+def iso_text(timestamp_ms: int) -> str:
+    """Return milliseconds since 1970 as an ISO time in UTC, or as a number past the year 9999."""
+    try:
+        when = _EPOCH + timestamp_ms * _MS
+    except OverflowError:
+        return f"{timestamp_ms} ms"
+    return f"{when.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+
+
 def _zone_offset(zone: str | None) -> str:
     """Return a zone in the form that Python 3.10 parses."""
     if zone is None or zone in "Zz":
@@ -111,7 +120,8 @@ def normalize_time(name: str, when: datetime | str) -> int:
     if isinstance(when, str):
         found = time_in_ms(when)
     elif when.utcoffset() is None:
-        raise MessageRejected(name, f"a datetime with a time zone, for example {_DATETIME}", when)
+        zoned = f"a datetime with a time zone, for example {_DATETIME}"
+        raise MessageRejected(name, zoned, str(when))
     else:
         found = -((_EPOCH - when) // _MS)
     if found is None or found < 0:

@@ -8,6 +8,7 @@ before they send, and brokers check them again.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 RETRY_PREFIX: Final = "%RETRY%"
@@ -129,6 +130,16 @@ def _fault(kind: str, name: str, characters_max: int) -> str | None:
 def is_system_topic(topic: str) -> bool:
     """Return whether RocketMQ reserves this topic: nobody can create or change it."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_internal_topic(topic: str, system_names: Collection[str]) -> bool:
+    """Return whether a topic was not made by users, but belongs to a broker, cluster or group.
+
+    ``system_names`` are the names of the brokers and clusters, which have topics of their own.
+    """
+    is_of_group = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    is_of_broker = topic.removesuffix("_REPLY_TOPIC") in system_names
+    return is_of_group or is_of_broker or is_system_topic(topic)
 
 
 def is_system_group(group: str) -> bool:

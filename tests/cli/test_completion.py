@@ -48,6 +48,17 @@ def test_commands_and_options_complete_without_a_cluster():
     assert completed("rocketpoll group describe --la") == ["--lag-only"]
 
 
+def test_unknown_words_complete_nothing_and_print_no_error():
+    for words in ("rocketpoll nope ", "rocketpoll group nope o", "rocketpoll --nope "):
+        assert set(completed(words)) <= {*completed("rocketpoll "), *completed("rocketpoll group ")}
+
+
+def test_words_after_help_complete_as_commands():
+    assert "topic" in completed("rocketpoll help ")
+    assert completed("rocketpoll help cl") == ["cluster"]
+    assert completed("rocketpoll help group s") == ["seek"]
+
+
 def test_topics_groups_and_profiles_complete(cluster, tmp_path):
     topic = cluster.topic(name="shop-orders")
     cluster.store_offset("shop-billing", topic, 0)
@@ -62,6 +73,7 @@ def test_topics_groups_and_profiles_complete(cluster, tmp_path):
         ("rocketpoll topic list --profile ", ["lab", "shop"]),
         ("rocketpoll profile use s", ["shop"]),
         ("rocketpoll consume %", []),
+        ("rocketpoll consume broker-", []),
     ):
         wait_until(words, lambda: completed(words, **here) == names)  # noqa: B023  # at once
     option = f"rocketpoll consume --namesrv {cluster.name_server} shop"

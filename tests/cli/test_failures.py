@@ -1,12 +1,19 @@
 """Client errors appear on the command line as one line that says what to do."""
 
+import errno
 import logging
 import re
 import socket
 
 import pytest
 
-from rmq_spark.cli.shell.failures import Failure, describe_error, print_error, show_client_warnings
+from rmq_spark.cli.shell.failures import (
+    Failure,
+    describe_error,
+    explain_port_errors,
+    print_error,
+    show_client_warnings,
+)
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
@@ -89,3 +96,11 @@ def test_client_warnings_are_shown_within_show_client_warnings(capsys):
         log.warning("%s is away", "b:1")
     log.warning("unheard")
     assert capsys.readouterr().err == "rocketpoll: b:1 is away\n"
+
+
+def test_a_port_that_needs_root_is_refused_with_the_ports_that_do_not():
+    with (
+        pytest.raises(Failure, match="Choose a --port from 1024 on"),
+        explain_port_errors("127.0.0.1", 80),
+    ):
+        raise PermissionError(errno.EACCES, "Permission denied")

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rmq_spark.cli.cluster.cluster_command import OUT_RATE, BrokerStatus, query_brokers
-from rmq_spark.cli.cluster.topic_command import is_internal_topic
 from rmq_spark.cli.groups.diagnosis import (
     GroupCondition,
     OffsetWatch,
@@ -31,7 +30,7 @@ from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 from rmq_spark.cli.shell.output import Row, json_line, rich_table, text_lines
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
-from rmq_spark.wire.names import RETRY_PREFIX, is_system_group
+from rmq_spark.wire.names import RETRY_PREFIX, is_internal_topic, is_system_group
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin

@@ -52,7 +52,7 @@ from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+from rmq_spark.wire.names import is_internal_topic, is_system_group
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -327,12 +327,6 @@ def _setting_row(broker: str, label: str | None, config: TopicConfig) -> dict[st
         "order": config.order,
         "attributes": dict(config.attributes or {}),
     }
-
-
-def is_internal_topic(name: str, system_names: set[str]) -> bool:
-    """Return whether a topic was not made by users, but belongs to a broker, cluster or group."""
-    is_of_group = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    return is_of_group or is_system_topic(name) or name.removesuffix("_REPLY_TOPIC") in system_names
 
 
 def _list_row(name: str, tables: Mapping[str, Mapping[str, TopicConfig]]) -> dict[str, object]:

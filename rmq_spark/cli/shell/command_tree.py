@@ -147,7 +147,8 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the subcommand that the first argument names."""
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
+        is_unknown = self.get_command(ctx, name) is None and not name.startswith("-")
+        if is_unknown and not ctx.resilient_parsing:  # a shell completes words of any kind
             near = command_hint(name, self.list_commands(ctx))
             hint = f". Did you mean {near}?" if near else ""
             ctx.fail(f"there is no command {name}{hint}")

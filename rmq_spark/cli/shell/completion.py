@@ -12,7 +12,7 @@ import contextlib
 import io
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -22,10 +22,7 @@ from rmq_spark.cli.shell.connection import access_of
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.errors import ProfileRejected
 from rmq_spark.client.profiles import read_profiles
-from rmq_spark.wire.names import is_system_group, is_system_topic
-
-if TYPE_CHECKING:
-    from rmq_spark.client.admin.admin import Admin
+from rmq_spark.wire.names import is_internal_topic, is_system_group
 
 PROGRAM: Final = "rocketpoll"
 VARIABLE: Final = "_ROCKETPOLL_COMPLETE"
@@ -64,6 +61,14 @@ class CompletingRoot(RootGroup):
         if command is not None:
             _add_names(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named, also after the word help."""
+        if args[0] == "help":
+            args = args[1:]
+        return super().resolve_command(ctx, args) if args else (None, None, args)
 
 
 class _NameType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
@@ -105,28 +110,21 @@ def _add_names(command: click.Command) -> None:
 
 
 def _list_topics(params: Mapping[str, Any]) -> list[str]:
-    return [
-        name
-        for name in _ask(params, lambda admin: admin.topics())
-        if not is_system_topic(name) and not name.startswith("%")
-    ]
+    with access_of(params).admin() as admin:
+        cluster = admin.cluster_info()
+        own = {*cluster.broker_addr_table, *cluster.cluster_addr_table}
+        return [name for name in admin.topics() if not is_internal_topic(name, own)]
 
 
 def _list_groups(params: Mapping[str, Any]) -> list[str]:
-    return [
-        name for name in _ask(params, lambda admin: admin.groups()) if not is_system_group(name)
-    ]
+    with access_of(params).admin() as admin:
+        return [name for name in admin.groups() if not is_system_group(name)]
 
 
 def _list_profiles(_: Mapping[str, Any]) -> list[str]:
     with contextlib.suppress(ProfileRejected):
         return [each.name for each in read_profiles()]
     return []
-
-
-def _ask(params: Mapping[str, Any], query: Callable[[Admin], frozenset[str]]) -> frozenset[str]:
-    with access_of(params).admin() as admin:
-        return query(admin)
 
 
 _TYPES: Final = {

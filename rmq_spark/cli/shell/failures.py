@@ -296,7 +296,9 @@ def explain_port_errors(host: str, port: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        remedy = "Choose another --port or --host"
+        if isinstance(error, PermissionError):  # ports below 1024 are for root
+            remedy = "Choose a --port from 1024 on"
         raise Failure(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
-            "Choose another --port or --host",
+            f"cannot listen on {host}:{port}: {error.strerror or error}", remedy
         ) from error

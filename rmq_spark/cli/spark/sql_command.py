@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rmq_spark.cli.cluster.topic_command import is_internal_topic
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, full_name_options
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import write_text
 from rmq_spark.spark.schemas.columns import DDL_TYPES
+from rmq_spark.wire.names import is_internal_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from rmq_spark.client.arguments import check_number, check_queue, check_topic
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
 from rmq_spark.client.instance.instance import ClientInstance, suggest_similar_topics
-from rmq_spark.client.times import EARLIEST, START_FORMS, Start, normalize_start
+from rmq_spark.client.times import EARLIEST, START_FORMS, Start, iso_text, normalize_start
 from rmq_spark.wire.message_queue import MessageQueue
 
 READER_GROUP: Final = "TOOLS_CONSUMER"
@@ -65,7 +65,9 @@ def resolve_read_ranges(
     )
     if isinstance(start, int) and isinstance(end, int) and start > end:
         raise MessageRejected(
-            "end", f"a time that is not before the start, {start} ms", f"{end} ms"
+            "end",
+            f"a time that is not before the start, {iso_text(start)}",
+            iso_text(end),
         )
     with suggest_similar_topics(instance.name_servers):
         instance.routes.refresh(topic)

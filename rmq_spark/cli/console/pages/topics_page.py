@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rmq_spark.cli.cluster.topic_command import is_internal_topic
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
@@ -22,7 +21,7 @@ from rmq_spark.client.admin.admin import Admin, TopicSize
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
-from rmq_spark.wire.names import is_system_group
+from rmq_spark.wire.names import is_internal_topic, is_system_group
 
 SORT_BY_SIZE: Final = "sizes"
 _COLUMNS: Final = ("Topic.grow", "Queues.number.wide", "Messages.number", "Last stored.number",
