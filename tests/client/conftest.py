@@ -1,7 +1,7 @@
-"""A broker of ours in a thread, small and quick, and a client's connections to it; and a broker of
-each kind, one for all tests, with a cluster for each test.
+"""A broker of ours in a thread, small and fast, with a client connection; and a broker of each
+kind, shared by all tests, with a `Cluster` for each test.
 
-No thread of a client outlives the test that has begun it.
+No client thread outlives the test that started it.
 """
 
 from contextlib import nullcontext
@@ -17,7 +17,8 @@ from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.transport.remoting_client import RemotingClient
 
 _OF_A_MODULE = {"broker", "world"}
-"""Fixtures of modules that bring clients: these may begin threads in one test for the next."""
+"""Module fixtures that bring clients: one test may start their threads, and the next
+one use them."""
 
 _OF_THE_SESSION = {"rocketpoll_broker", "rocketpoll_aio"}
 

@@ -1,4 +1,4 @@
-"""Programs that fork while they use clients, each run as a process by `test_forks`.
+"""Programs that fork while they use clients; `test_forks` runs each as a process.
 
     python forking_programs.py PROGRAM NAME_SERVER BROKER TOPIC GROUP
 
@@ -64,7 +64,7 @@ class Child:
         self._reading = reading
 
     def said(self):
-        """Return the outcome, when the child has ended."""
+        """Return the outcome after the child has ended."""
         with os.fdopen(self._reading) as pipe:
             said = json.loads(pipe.read() or "null")
         os.waitpid(self.process_id, 0)
@@ -82,7 +82,7 @@ def until(condition):
 def members_of(admin):
     try:
         return admin.members(GROUP)
-    except GroupNotFound:  # none has started yet
+    except GroupNotFound:  # no consumer has started yet
         return ()
 
 
@@ -98,7 +98,7 @@ def raised_by(action):
 
 
 def send_all(producer, who):
-    """Send messages; return where the broker stored each."""
+    """Send messages; return the position of each."""
     found = []
     for number in range(MESSAGES):
         result = producer.send(Message(TOPIC, f"{who}-{number}".encode()), QUEUE)
@@ -110,7 +110,7 @@ def send_all(producer, who):
 
 
 def producer_made_before(address):
-    """Made in the parent, started in each child."""
+    """Create a producer in the parent, and start it in each child."""
     producer = Producer("P", address)
 
     def work():
@@ -122,7 +122,7 @@ def producer_made_before(address):
 
 
 def producer_started_before(address):
-    """Started in the parent, then used by parent and children at the same time."""
+    """Start a producer in the parent; parent and children use it concurrently."""
     producer = Producer("P", address)
     producer.start()
     producer.send(Message(TOPIC, b"before"), QUEUE)
@@ -144,8 +144,7 @@ def producer_started_before(address):
 
 
 def futures_of_the_parent(address):
-    """A future that is pending at the fork completes in the parent, which also runs its
-    callbacks."""
+    """Fork while a future is pending: it completes in the parent, which also runs its callbacks."""
     called = []
     with Producer("P", address) as producer:
         producer.send(Message(TOPIC, b"before"), QUEUE)
@@ -168,7 +167,8 @@ def futures_of_the_parent(address):
 
 
 def requests_of_the_parent(address):
-    """A request that is pending at the fork is answered to the parent; the child sends its own."""
+    """Fork while a request is pending: the parent gets the reply; the child sends its
+    own request."""
     may_reply = threading.Event()
     replier = Producer("R", address)
 
@@ -200,7 +200,7 @@ def requests_of_the_parent(address):
 
 
 def polled_by(consumer, seconds):
-    """Return what a consumer gets in this time, once it has its queues."""
+    """Return a consumer's messages in this time, after it has got its queues."""
     found = []
     with consumer:
         consumer.subscribe(TOPIC)
@@ -212,7 +212,7 @@ def polled_by(consumer, seconds):
 
 
 def lite_made_before(address):
-    """Made in the parent, started in two children, which share the queues."""
+    """Create a consumer in the parent, and start it in two children, which share the queues."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     children = [Child(lambda: polled_by(consumer, 4)) for _ in range(2)]
     with Admin(address) as admin:
@@ -224,7 +224,7 @@ def lite_made_before(address):
 
 
 def push_made_before(address):
-    """Like `lite_made_before`, with a listener."""
+    """Do what `lite_made_before` does, with a listener."""
     seen = []
     consumer = PushConsumer(
         GROUP,
@@ -257,8 +257,8 @@ def send_to_all_queues(address):
 
 
 def lite_started_before(address):
-    """Started in the parent: the child's copy refuses with an error, and the parent's is not
-    affected."""
+    """Start a consumer in the parent: the child's copy refuses with an error, and does not affect
+    the parent's."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     consumer.subscribe(TOPIC)
     consumer.start()
@@ -301,8 +301,8 @@ def lite_started_before(address):
 
 
 def lite_whose_end_was_asked_for(address):
-    """A thread of the parent has requested the shutdown, which has not begun: it is the
-    parent's."""
+    """Fork after a thread has requested a shutdown that has not begun: only the parent
+    shuts down."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     consumer.subscribe(TOPIC)
     consumer.start()
@@ -324,7 +324,7 @@ def lite_whose_end_was_asked_for(address):
 
 
 def lite_that_another_thread_changes(address):
-    """A thread of the parent is within `assign`: the child's copy is not locked."""
+    """Fork while another thread is within `assign`: the child's copy is not locked."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     consumer.assign([QUEUE])
     member = consumer._impl
@@ -352,7 +352,7 @@ def lite_that_another_thread_changes(address):
 
 
 def push_started_before(address):
-    """Like `lite_started_before`, with a listener that the child's copy does not call."""
+    """Do what `lite_started_before` does, with a listener that the child's copy does not call."""
     seen = []
     consumer = PushConsumer(
         GROUP,
@@ -377,7 +377,7 @@ def push_started_before(address):
                 consumer.resume,
             )
         ]
-        time.sleep(2)  # while the parent's listener is called
+        time.sleep(2)  # while the parent's listener runs
         consumer.shutdown()
         return {"refused": refused, "seen": seen, "is_running": consumer.is_running}
 
@@ -392,8 +392,8 @@ def push_started_before(address):
 
 
 def listener_that_forks(address):
-    """A listener forks, and the child continues in it: it must not do what the parent's
-    threads do."""
+    """Fork in a listener; the child returns from it, and must not do the work of the parent's
+    threads."""
     children, seen, reading = [], [], None
     reading, writing = os.pipe()
 
@@ -403,7 +403,7 @@ def listener_that_forks(address):
         if body == "0" and not children:
             child = os.fork()
             if child == 0:
-                raise RuntimeError("in the child")  # it must not be given back
+                raise RuntimeError("in the child")  # the child must not send the message back
             children.append(child)
         seen.append(body)
 
@@ -414,7 +414,7 @@ def listener_that_forks(address):
     consumer.start()
     until(lambda: len(seen) == 40)
     until(lambda: os.waitpid(children[0], os.WNOHANG) != (0, 0))
-    time.sleep(1.5)  # what was given back would come again by now
+    time.sleep(1.5)  # a message sent back would have arrived by now
     consumer.shutdown()
     os.close(writing)
     with os.fdopen(reading) as pipe:
@@ -422,11 +422,12 @@ def listener_that_forks(address):
     return {"sent": sent, "seen": seen, "calls": calls}
 
 
-# ---- what they are made of
+# ---- parts of clients
 
 
 def instance_started_before(address):
-    """A shared instance: in the child it has no members, and accepts new ones."""
+    """Start a shared instance in the parent: in the child it has no members, and
+    accepts new ones."""
     instance = ClientInstance(address)
     instance.start()
     with Producer("P", instance=instance) as producer:
@@ -443,7 +444,8 @@ def instance_started_before(address):
 
 
 def instance_with_a_given_id(address):
-    """Brokers take two clients with one id for one, so the child gets another id."""
+    """Check that the child gets another client id: brokers would take two equal ids for
+    one client."""
     instance = ClientInstance(address, client_id="given")
     consumer = LitePullConsumer(
         GROUP, instance=instance, settings=LitePullSettings(consume_from_where=FIRST)
@@ -460,7 +462,7 @@ def instance_with_a_given_id(address):
 
 
 def instance_in_a_with_statement(address):
-    """The child uses the instance as well, and creates producers one after the other."""
+    """Use an instance in the child as well, with one producer after another."""
     with ClientInstance(address) as instance:
 
         def work():
@@ -475,10 +477,12 @@ def instance_in_a_with_statement(address):
 
 
 def callback_that_forks(address):
-    """The child runs no other callback of the parent, and ends when this thread ends."""
+    """Fork in a callback: the child runs no other callback of the parent, and ends with this
+    thread."""
     reading, writing = os.pipe()
     children, futures, called = [], [], []
-    main = threading.current_thread()  # it calls at once, where the answer has come before
+    # the callback runs immediately if the response has arrived already
+    main = threading.current_thread()
     with Producer("P", address) as producer:
         producer.send(Message(TOPIC, b"before"), QUEUE)
 
@@ -505,7 +509,7 @@ def callback_that_forks(address):
 
 
 def signal_that_forks(_address):
-    """A signal handler forks while a response is awaited; the child keeps waiting."""
+    """Fork in a signal handler while a response is pending; the child keeps waiting."""
     reading, writing = os.pipe()
     children = []
 
@@ -527,7 +531,7 @@ def signal_that_forks(_address):
 
 
 def queues_watched_before(address):
-    """A consumer that watches a topic's queues, and is not started, consumes in a child."""
+    """Watch a topic's queues with a consumer that is not started; it consumes in a child."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     consumer.register_topic_message_queue_change_listener(TOPIC, lambda *_: None)
     sent = send_to_all_queues(address)
@@ -536,7 +540,7 @@ def queues_watched_before(address):
 
 
 def consumers_made_while_it_forks(address):
-    """Forks while other threads make consumers, which the child has half-made."""
+    """Fork while other threads create consumers, which are incomplete in the child."""
     producer = Producer("P", address)
     stopped = threading.Event()
 
@@ -561,7 +565,7 @@ def consumers_made_while_it_forks(address):
 
 
 def admin_and_api_used_before(address):
-    """Each uses its own connection in the child."""
+    """Use admin and API in the child, each on its own connection."""
     connections = RemotingClient()
     api = BrokerApi(connections)
     with Admin(address) as admin:
@@ -574,7 +578,7 @@ def admin_and_api_used_before(address):
 
 
 def bulk_pull_half_way(address):
-    """The pull continues in the child and in the parent."""
+    """Fork within a bulk pull, which continues in child and parent."""
     with Producer("P", address) as producer:
         send_all(producer, "x")
     connections = RemotingClient()
@@ -592,7 +596,7 @@ def bulk_pull_half_way(address):
 
 
 def parent_that_is_killed(address):
-    """A child with the parent's sockets must not hide the parent's death from the broker."""
+    """Kill the parent: its sockets in a child must not hide its death from the broker."""
     reading, writing = os.pipe()
     parent = os.fork()
     if parent == 0:
@@ -617,7 +621,7 @@ def parent_that_is_killed(address):
 
 
 def threads_that_fork(address):
-    """Forks at random moments while many threads use a producer, and any lock may be held."""
+    """Fork at random moments while many threads use a producer, so that any lock may be held."""
     stopped, failures = threading.Event(), []
     with Producer("P", address) as producer:
         producer.send(Message(TOPIC, b"before"), QUEUE)
@@ -642,11 +646,11 @@ def threads_that_fork(address):
     return {"children": said, "failures": failures}
 
 
-# ---- as servers fork
+# ---- servers that fork
 
 
 class Application:
-    """The module of a web service, which makes and uses its clients on import."""
+    """The module of a web service, which creates and uses its clients on import."""
 
     def __init__(self, address):
         self.producer = Producer("P", address)
@@ -660,8 +664,8 @@ application = None
 
 
 def preloaded_workers(address):
-    """As gunicorn with --preload and Celery's prefork pool: one parent, workers that come and go. A
-    worker exits with `sys.exit` and atexit functions, or is killed and replaced."""
+    """Fork as gunicorn with --preload and Celery's prefork pool do: one parent, workers that come
+    and go. A worker exits with `sys.exit` and atexit functions, or is killed and replaced."""
     app = Application(address)
     reading, writing = os.pipe()
 
@@ -676,7 +680,7 @@ def preloaded_workers(address):
             (json.dumps({"sent": sent, "client": app.producer.instance.client_id}) + "\n").encode(),
         )
         if len(sent) and os.getpid() % 2:
-            app.producer.shutdown()  # some do, some leave that to the end of the program
+            app.producer.shutdown()  # some programs do, others leave it to atexit
         sys.exit(7)
 
     workers = [worker() for _ in range(3)]
@@ -697,13 +701,13 @@ def preloaded_workers(address):
 
 
 def work_of_a_pool(task):
-    """Run a task in a process of a pool, with clients made before the pool."""
+    """Run a task in a pool process, with clients that were created before the pool."""
     return {"sent": send_all(application.producer, f"{os.getpid()}-{task}")}
 
 
 def pool_of_forks(address):
     """Use `multiprocessing` with the start method "fork"."""
-    global application  # noqa: PLW0603  # a pool's functions find things in modules
+    global application  # noqa: PLW0603  # the pool's functions find it in the module
     application = Application(address)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         tasks = pool.map(work_of_a_pool, range(6), chunksize=1)

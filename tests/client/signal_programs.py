@@ -1,4 +1,4 @@
-"""Programs that get signals, each run as a process by `test_signals`.
+"""Programs that receive signals; `test_signals` runs each as a process.
 
     python signal_programs.py PROGRAM ADDRESS HANDLER
 
@@ -42,8 +42,8 @@ def say(word):
 
 
 def wait_for_ever():
-    """Wait as a program does that is ended by signals: in short waits. Python handles a signal that
-    arrives just before a wait only when the wait ends."""
+    """Wait in short steps until a signal ends the program, because Python handles a signal that
+    arrives just before a wait only after the wait."""
     never = threading.Event()
     while True:
         never.wait(NOTICED_SECONDS)
@@ -72,7 +72,7 @@ def push(address, listener, **kind):
 
 
 def starts(address):
-    """Wait for a name server that accepts connections, and never answers."""
+    """Start with a name server that accepts connections, and never answers."""
     consumer = lite(address)
     threading.Timer(0.1, say, ["ready"]).start()
     with consumer:
@@ -118,7 +118,7 @@ def is_called(address):
 
 
 def shuts_down(address):
-    """Shut down, which waits for a listener."""
+    """Shut down while a listener is busy."""
     at_it = threading.Event()
 
     def listen(*_):
@@ -133,7 +133,7 @@ def shuts_down(address):
 
 
 def has_a_callback(address):
-    """Block in a send's callback, which runs in the producer's thread."""
+    """Block in the callback of a send, in the producer's thread."""
 
     def called(_):
         say("ready")
@@ -145,7 +145,7 @@ def has_a_callback(address):
 
 
 def calls_back(address):
-    """Block in a callback in the main thread, of a send that was done already."""
+    """Block in a callback in the main thread, of a send that has already finished."""
 
     def called(_):
         say("ready")
@@ -158,7 +158,7 @@ def calls_back(address):
 
 
 def lives(address):
-    """Run whole lives, to be interrupted at any point."""
+    """Start, use and shut down clients repeatedly, to be interrupted at any point."""
     say("ready")
     while True:
         to_end.clear()

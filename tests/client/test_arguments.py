@@ -1,8 +1,7 @@
-"""Arguments of a wrong type are refused at the call, with an error that says what is needed and
-gives an example.
+"""Arguments of a wrong type are refused by the call, with an error that names the expected type and
+an example.
 
-The tables are complete: a new argument needs a row with the values it is likely to be confused
-with.
+The tables are complete: a new argument needs a row with plausible wrong values.
 """
 
 import re
@@ -91,7 +90,7 @@ def test_transaction_listener_object_is_accepted_as_member():
 
 
 async def coroutine(_, __):
-    """Return a coroutine that nobody awaits."""
+    pass
 
 
 @pytest.mark.parametrize("make", WRONG_WHEN_MADE.values(), ids=list(WRONG_WHEN_MADE))
@@ -256,7 +255,7 @@ def test_consumer_before_start_refuses_arguments_of_wrong_type_without_change(as
     assert SAYS.fullmatch(str(raised.value)), raised.value
     assert consumer.topics == frozenset()
     assert consumer.assignment() == frozenset()
-    consumer.subscribe("T")  # it has not become one that is assigned queues
+    consumer.subscribe("T")  # the failed assign has not changed its mode
 
 
 WRONG_WHILE_IT_RUNS = {
@@ -313,7 +312,7 @@ def test_negative_offset_makes_commit_store_none_of_its_offsets(consumer):
         consumer.commit({QUEUE: -5})
 
 
-# ---- operators
+# ---- admin
 
 WRONG_OF_OPERATORS = {
     "topic to make: a list": lambda admin: admin.create_topic(["T"], 4),

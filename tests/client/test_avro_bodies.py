@@ -121,7 +121,7 @@ def test_value_not_fitting_the_avro_schema_is_refused_with_fastavros_reason(valu
         (record(WRONG), "UnknownType: strng"),
         (record({"name": "x", "type": "int", "default": "one"}), "SchemaParseException: Default"),
         (record({"name": "x", "type": {"type": "fixed", "name": "F"}}), "KeyError: 'size'"),
-        # fastavro's older releases say less of these two
+        # old fastavro releases have shorter messages for these two
         (
             record({"name": "x"}),
             "(SchemaParseException: Record field 'x' is missing|KeyError:) 'type'",

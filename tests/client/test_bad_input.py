@@ -1,7 +1,7 @@
-"""Failing servers cause client errors that say where and why, never a hang or silence.
+"""Failing servers cause client errors with place and reason, never a hang or silence.
 
 Each failure is combined with each kind of request, to name servers and to brokers; shutdown never
-waits for requests under way.
+waits for pending requests.
 """
 
 import socket
@@ -48,7 +48,7 @@ PATIENCE_S = 30
 NO_PERMISSION = 16
 
 
-# ---- servers that fail
+# ---- failing servers
 
 
 def closes(peer, _):
@@ -106,8 +106,7 @@ FAILURES = {
 
 
 def failing(how, asked=None):
-    """Run a server that fails in this way, after it has refused extensions and accepted
-    heartbeats."""
+    """Run a server that refuses extensions, accepts heartbeats, and then fails in this way."""
 
     def story(peer):
         while (request := peer.receive()) is not None:
@@ -124,7 +123,7 @@ def failing(how, asked=None):
 
 
 def name_server_of(address):
-    """Run a name server that leads to a broker with topic T."""
+    """Run a name server whose route of topic T leads to this broker."""
     route = TopicRouteData(
         queue_datas=(
             QueueData(broker_name="broker-a", read_queue_nums=1, write_queue_nums=1, perm=6),
@@ -160,7 +159,7 @@ def instance_of(stack, name_server, timeout_ms=SOON_MS):
 
 
 def in_time(action):
-    """Return the error that an action raises; it must end in time."""
+    """Return the error of an action, which must end in time."""
     raised = []
 
     def run():
@@ -176,7 +175,7 @@ def in_time(action):
     return raised[0] if raised else None
 
 
-# ---- ways to ask
+# ---- kinds of requests
 
 
 def table():
@@ -253,9 +252,7 @@ def test_failing_broker_makes_send_raise_an_error_with_its_address(stack, failur
     server = stack.enter_context(failing(failure))
     names = stack.enter_context(name_server_of(server.address))
     producer = producer_of(stack, instance_of(stack, names.address, timeout_ms=3_000))
-    producer.instance.routes.publish_queues(
-        "T"
-    )  # the name server is to have its time, and connecting
+    producer.instance.routes.publish_queues("T")  # time for the name server and the connection
     producer.instance.connections.connect(server.address, LATE_MS)
     waits_in_vain = FAILURES[failure] is RequestTimeout
     error = in_time(lambda: sending(producer, SOON_MS if waits_in_vain else LATE_MS))
@@ -285,7 +282,7 @@ def test_failing_broker_makes_a_query_raise_an_error_with_its_address(stack, fai
     server = stack.enter_context(failing(failure))
     instance = instance_of(stack, server.address)
     error = in_time(lambda: question(instance, server.address))
-    # One of several pulls that time out ends the connection for the others.
+    # When one of several pulls times out, the connection ends for the others.
     assert isinstance(error, (FAILURES[failure], ConnectionClosed))
     assert server.address in str(error)
 
@@ -363,7 +360,7 @@ def test_broker_refusal_keeps_its_code_and_remark(stack):
         assert (error.code, error.remark) == (NO_PERMISSION, "the key of alice may not")
 
 
-# ---- shutdown, whatever is under way
+# ---- shutdown with pending requests
 
 
 def test_shutdown_does_not_wait_for_a_connection_in_progress(stack, monkeypatch):

@@ -1,4 +1,4 @@
-"""Imports of the client stay small, and messages travel between processes."""
+"""Imports of the client stay small, and messages can be pickled."""
 
 import pickle
 
@@ -62,4 +62,4 @@ def test_consumer_of_single_messages_does_not_import_numpy(rocketpoll_broker, ro
 
 def test_messages_travel_between_processes():
     message = Message("T", b"x", "tag", properties={"a": "b"})
-    assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301  # our own
+    assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301  # the test's own data

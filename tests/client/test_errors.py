@@ -1,4 +1,4 @@
-"""Client errors name request, address and remedy, and survive pickling."""
+"""Client errors name request, address and remedy, and can be pickled."""
 
 import pickle
 import re
@@ -55,7 +55,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
 def test_client_error_survives_pickling(error):
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # the test's own data
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert set(vars(again)) == set(vars(error))

@@ -1,6 +1,5 @@
 """Clients created before a fork work in the child as if created there, or raise an error; the
-parent's keep working.
-"""
+parent's keep working."""
 
 import multiprocessing
 import pickle
@@ -40,7 +39,7 @@ def run(cluster, topic):
 
 @pytest.fixture
 def stored(cluster, topic):
-    """Return the content of a queue, by offset."""
+    """Return a function that reads a queue's content by offset."""
 
     def stored():
         queue = cluster.queue(topic)
@@ -86,7 +85,7 @@ def test_child_sends_requests_of_its_own_while_those_of_the_parent_wait(run):
 
 @pytest.mark.parametrize("program", ["preloaded_workers", "pool_of_forks"])
 def test_servers_and_pools_may_make_their_clients_before_they_fork(run, stored, program):
-    """With the calls that gunicorn and Celery make; `test_hosts` runs both programs."""
+    """With the calls of gunicorn and Celery; `test_hosts` runs both programs."""
     found = run(program)
     assert len(found["children"]) in {4, 6}
     check_sent([found["parent"], *found["children"]], stored())
@@ -194,7 +193,7 @@ def test_fork_at_any_moment_is_safe(run):
     assert found["failures"] == []
 
 
-# ---- other ways to another process
+# ---- clients and other processes: pickling, spawn, daemons
 
 
 def things(address):

@@ -131,7 +131,7 @@ def test_producer_over_tls_sends_before_and_after_a_fork_in_both_processes(run):
     assert found["sent"] == [["SEND_OK"] * 9] * 3
     assert found["is_kept"]
     of_parent, of_child = found["left"]
-    assert of_parent > of_child == 0  # else no broker notices the end of the parent
+    assert of_parent > of_child == 0  # otherwise no broker notices the end of the parent
     bodies = sorted(message.body.decode() for message in clients.read(topic, 27, queues=1))
     assert bodies == sorted(f"{who}-{n}" for who in ("before", "child", "behind") for n in range(9))
 

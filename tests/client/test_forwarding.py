@@ -1,4 +1,4 @@
-"""Dead letters of records that cannot be read: what they have of the message, and their ids."""
+"""Dead letters of unreadable records: the parts that they preserve, and their ids."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_body_that_cannot_be_decompressed_goes_as_stored_with_its_flags():
 
 def test_body_that_is_not_the_stored_one_is_marked_as_damaged():
     assert dead_letter_of(bad(body_crc=1), "dead").properties["DLQ_BODY"] == "damaged"
-    letter = dead_letter_of(bad(body_crc=1, sys_flag=0x101), "dead")  # no stream either
+    letter = dead_letter_of(bad(body_crc=1, sys_flag=0x101), "dead")  # nor a zlib stream
     assert (letter.properties["DLQ_BODY"], letter.sys_flag) == ("damaged", 0)
 
 
@@ -86,7 +86,7 @@ def test_record_goes_whole_if_its_properties_leave_no_room_for_those_of_the_lett
 
 def test_record_goes_whole_if_its_parts_cannot_be_told_apart():
     record = bytearray(bad().record)
-    record[84:88] = (1 << 30).to_bytes(4, "big")  # the length of its body
+    record[84:88] = (1 << 30).to_bytes(4, "big")  # damage the length of its body
     letter = dead_letter_of(bad()._replace(record=bytes(record)), "dead")
     assert (letter.properties["DLQ_BODY"], letter.body) == ("record", bytes(record))
 

@@ -32,7 +32,7 @@ def address(running_broker, api):
 
 
 def silent_broker(request):
-    """Run a broker that answers everything but sends."""
+    """Run a broker that answers all requests but sends."""
     if request.code == RequestCode.EXTENSIONS:
         return request.respond(3, "not supported")
     if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
@@ -149,7 +149,7 @@ def test_push_consumer_health_counts_unfinished_messages(address):
         assert consumer.health().cached_bytes == 15
         go_on.set()
         wait_until("nothing is left", lambda: consumer.health().cached_messages == 0)
-        assert consumer.health().queues == 2  # one is that of retries
+        assert consumer.health().queues == 2  # including the retry topic's
 
 
 def test_queues_of_a_broker_that_cannot_be_reached_are_named(address):

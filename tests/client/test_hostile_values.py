@@ -1,7 +1,7 @@
-"""Every public call of the client with every hostile value succeeds, or raises an error that says
-what was needed.
+"""Every public call of the client with every hostile value succeeds, or raises an error that names
+the expected value.
 
-The calls are found by their signatures. A new public method or parameter needs a valid example in
+Calls are found by their signatures. A new public method or parameter needs a valid example in
 `calls_of`, and is then tested with all values of `hostile_arguments`.
 """
 
@@ -65,7 +65,7 @@ OF_THE_CLIENT_ITSELF = {
         *("register_consumer", "unregister_consumer", "register_producer", "unregister_producer"),
     },
 }
-"""Methods with parameters that the client's own parts call, and no user."""
+"""Methods with parameters that only the client itself calls."""
 
 
 def public_calls():
@@ -86,7 +86,7 @@ def listen(_, __):
 
 
 def answered(future):
-    """Return a finished future: a pending one would be failed by the shutdown."""
+    """Return a finished future: the shutdown would fail a pending one."""
     wait([future], timeout=10)
     return future
 
@@ -123,20 +123,21 @@ class World:
         stack.enter_context(self.push)
 
     def asked_of_itself(self):
-        """Return a request of this client, so that replies to it are accepted."""
+        """Return a request of this client, so that it accepts replies."""
         found = self.admin.message_by_offset_id(self.sent.offset_message_id)
         correlation = {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": self.instance.client_id}
         return replace(found, properties={**found.properties, **correlation})
 
     def reply(self, request, **arguments):
-        request = self.asked if request == "asked" else request  # whose fields are not a user's
+        request = self.asked if request == "asked" else request  # users do not set its fields
         return self.producer.reply(request, **arguments)
 
     def _reply(self, messages, _):
         self.producer.send_one_way(messages[0].reply(b"answer"))
 
     def poll(self, timeout_ms):
-        """Poll while there is a message, because waiting without a timeout would be correct."""
+        """Poll while there is a message: otherwise a poll without a timeout would
+        block, correctly."""
         self.assigned.assign([QUEUE])
         self.assigned.resume([QUEUE])
         self.assigned.seek_to_begin(QUEUE)
@@ -177,7 +178,7 @@ class World:
         self.assigned.commit(offsets)
 
     def with_queue(self, function):
-        """Return a call of the consumer that is assigned its queue again before."""
+        """Return a call for which the consumer is first assigned its queue again."""
 
         def run(**arguments):
             self.assigned.assign([QUEUE])
@@ -206,7 +207,7 @@ class World:
             return admin.route("T")
 
     def under_tls(self, make):
-        """Make settings and a client with them, which does not connect."""
+        """Create settings, and a client with them that does not connect."""
         return lambda **arguments: ClientInstance(self.address, tls=make(**arguments))
 
     def ruled(self, **arguments):

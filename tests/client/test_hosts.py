@@ -97,7 +97,7 @@ print(len(set(seen)), len(set(polled)), ticks > 5)
 
 @pytest.fixture
 def broker():
-    """Run a broker with a topic in a process, so that its threads are not in the test's."""
+    """Run a broker with a topic in another process, so that its threads do not count."""
     with EmbeddedBroker(own_process=True) as broker:
         broker.create_topic("T")
         yield broker
@@ -105,8 +105,8 @@ def broker():
 
 @pytest.fixture
 def started(broker, tmp_path):
-    """Return a function that writes a module and starts a program that loads it, until the test
-    ends."""
+    """Return a function that writes a module and starts a program that loads it; both end with the
+    test."""
     running = []
 
     def start(module, text, *command, ready):
@@ -161,7 +161,7 @@ def test_workers_of_gunicorn_send_with_the_producer_of_their_module(
         "web", WEB, "gunicorn", *options, "--bind=127.0.0.1:0", "web", ready="Booting worker"
     )
     url = log.read_text().partition("Listening at: ")[2].split()[0]
-    answers = [urllib.request.urlopen(url, timeout=PATIENCE_S).read().decode() for _ in range(30)]  # noqa: S310  # an http address of our own server
+    answers = [urllib.request.urlopen(url, timeout=PATIENCE_S).read().decode() for _ in range(30)]  # noqa: S310  # our own server
     assert Counter(bodies(broker)) == Counter(answer.removeprefix("SEND_OK ") for answer in answers)
     assert str(server.pid) not in bodies(broker)
     assert ends_in_order(server) == 0

@@ -24,7 +24,7 @@ class Signal(BaseException):
 
 @contextmanager
 def interrupted_after(seconds):
-    """Expect the block to end by the exception of a signal handler after this time."""
+    """Expect a signal handler's exception to end the block after this time."""
 
     def handle(*_):
         raise Signal
@@ -113,8 +113,8 @@ def test_interrupted_producer_shutdown_continues_in_the_background(address, monk
 
 
 def test_signal_delivered_to_another_thread_interrupts_a_future_wait():
-    """A signal can also arrive just before the wait begins: Python only notes it, and does not wake
-    the waiter."""
+    """A signal can also arrive just before the wait begins: Python only records it, and does not
+    wake the waiter."""
     is_over, future = threading.Event(), ForkSafeFuture()
 
     def get_the_signal():
@@ -124,7 +124,7 @@ def test_signal_delivered_to_another_thread_interrupts_a_future_wait():
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        threading.Timer(0.2, get_the_signal).start()  # it waits by then, or does soon
+        threading.Timer(0.2, get_the_signal).start()  # the main thread is waiting by then
         with pytest.raises(Signal):
             future.result(NEVER_S)
     finally:

@@ -1,6 +1,5 @@
 """Highly compressible bodies: producers send no more than readers inflate, and readers can raise
-the limit.
-"""
+the limit."""
 
 import asyncio
 import json
@@ -57,7 +56,7 @@ def broker():
 
 @pytest.fixture
 def roomy(broker):
-    """Return a client that may inflate it."""
+    """Return a client whose limit is high enough for the message."""
     return ClientInstance(broker.address, max_body_bytes=ROOM)
 
 
@@ -123,7 +122,7 @@ def test_lite_consumer_gets_a_large_body_with_raised_max_body_bytes(roomy):
 def test_push_consumer_gets_a_large_body_with_raised_max_body_bytes(roomy):
     seen = queue.Queue()
     settings = PushSettings(consume_from_where=FIRST)
-    listener = lambda messages, _: seen.put(messages)  # noqa: E731  # a listener of one call
+    listener = lambda messages, _: seen.put(messages)  # noqa: E731  # a listener in one line
     with PushConsumer("push", instance=roomy, listener=listener, settings=settings) as consumer:
         consumer.subscribe("T")
         [message] = seen.get(timeout=20)

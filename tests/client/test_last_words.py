@@ -1,6 +1,6 @@
-"""Clients whose ``__del__`` runs at the end of the interpreter do not block.
+"""Clients whose ``__del__`` runs at interpreter exit do not block.
 
-No other thread of the program runs any more, so nothing may wait for one.
+No other thread of the program runs any more, so code must not wait for one.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""No thread of a client outlives the test that started it."""
+"""No client thread outlives the test that started it."""
 
 import threading
 

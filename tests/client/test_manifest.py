@@ -45,7 +45,7 @@ def manifest(count=1):
 
 
 def written(whole, bytes_max):
-    """Return a manifest's messages by their offsets; the last one is separate."""
+    """Return a manifest's messages with their offsets, the last one separately."""
     early, spans = whole.encode_parts(bytes_max)
     parts = dict(enumerate(early, 40))
     return parts, whole.encode_final_message(spans, list(parts))
@@ -103,7 +103,7 @@ def test_invalid_manifest_error_gives_the_reason(body, problem):
         decode_manifest(body)
     assert "\n" not in str(raised.value)
     assert raised.value.version == (2 if "version 2" in problem else 0)
-    again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301  # what Spark does
+    again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301  # as Spark does
     assert (str(again), again.version) == (str(raised.value), raised.value.version)
 
 
@@ -126,11 +126,11 @@ def test_deeply_nested_json_is_no_manifest(body):
         decode_manifest(body)
 
 
-# ---- which count
+# ---- which manifests count
 
 
 def taken(state, *ids):
-    """Return the state after these manifests, and the numbers of those that count."""
+    """Return the state after these manifests, and the numbers of the counted ones."""
     return state.apply(enumerate(ManifestId(*each) for each in ids))
 
 

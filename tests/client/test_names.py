@@ -1,4 +1,4 @@
-"""Names of topics, groups and clients are checked before anything is sent."""
+"""Names of topics, groups and clients are checked before any request."""
 
 import threading
 from contextlib import suppress
@@ -92,8 +92,8 @@ def test_invalid_name_is_refused_by_argument_name():
 
 
 class Names(str, Enum):
-    """An Enum of strings: it formats as its name on Python 3.10 and 3.11, as its value from 3.12
-    on."""
+    """An Enum of strings: formatted as its name by Python 3.10 and 3.11, as its value
+    from 3.12 on."""
 
     TOPIC = "orders-of-an-enum"
     GROUP = "billing-of-an-enum"

@@ -1,4 +1,4 @@
-"""Observers see sends, polls and listeners."""
+"""Observers receive sends, polls and listener calls."""
 
 import pytest
 from support.messages.received_messages import several

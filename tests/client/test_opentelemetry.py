@@ -42,7 +42,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Seen:
-    """Collects what an application's exporters get."""
+    """Collects the output of an application's exporters."""
 
     def __init__(self):
         self._pending_pulls, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
@@ -161,7 +161,7 @@ def test_async_send_span_ends_with_its_result(seen, producer):
     result = producer.send_async(replace(ORDER, topic="later")).result()
     done = SimpleQueue()
     producer.send_async(replace(ORDER, topic="behind")).add_done_callback(done.put)
-    done.get(timeout=10)  # callbacks run one after the other: that of the first send has run
+    done.get(timeout=10)  # callbacks run in order, so that of the first send has run
     [span] = seen.spans("send later")
     assert span.attributes["messaging.message.id"] == result.message_id
 

@@ -38,7 +38,7 @@ def topic(running_broker, api):
     return "T"
 
 
-# ---- a user in a hurry
+# ---- one user with a short timeout
 
 
 # ---- a broker whose host has vanished
@@ -46,7 +46,7 @@ def topic(running_broker, api):
 
 @pytest.fixture
 def two_brokers(running_broker, topic, monkeypatch):
-    """Run a name server that leads to a running broker, and to one at an address that never
+    """Run a name server whose routes lead to a running broker, and to an address that never
     answers."""
     monkeypatch.setattr(remoting_client, "REQUEST_TIMEOUT_MS", NEVER_MS)
     names = {"a-gone": None, "broker-a": running_broker.address, "z-gone": None}
@@ -140,7 +140,7 @@ def test_vanished_host_does_not_block_queues_of_others(
         )
         for number in range(2)
     ]
-    assert committed == [10, 10] or kind is lite  # what was polled last is only returned
+    assert committed == [10, 10] or kind is lite  # lite consumers commit what was polled only later
     wait_until("the member has left", lambda: not api.consumer_ids(running_broker.address, "G"))
 
 
@@ -150,7 +150,7 @@ def test_vanished_host_is_skipped_by_sends(two_brokers, topic):
         assert found == {"broker-a"}
         hole = producer.instance.routes.master_address("a-gone")
         lines = producer.instance.connections
-        lines._silent[hole] = float("inf")  # as it is when dialling has failed
+        lines._silent[hole] = float("inf")  # as after a failed connection attempt
         reached = []
         reach = producer.instance.connections.connect
         producer.instance.connections.connect = lambda address, ms: (
@@ -177,10 +177,10 @@ def test_heartbeat_does_not_wait_for_a_vanished_host(
     wait_until("a version", is_told, PATIENCE_S)
 
 
-# ---- a message that nobody can read
+# ---- an unreadable message
 
 
-# ---- a strategy that fails
+# ---- a failing strategy
 
 
 # ---- a file that cannot be written

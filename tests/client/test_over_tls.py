@@ -1,6 +1,4 @@
-"""Our clients and our broker over TLS: all ways to send and pull, holds, broken connections,
-shutdown.
-"""
+"""Our clients and our broker over TLS: sends, pulls, holds, broken connections and shutdown."""
 
 import threading
 
@@ -119,7 +117,8 @@ def test_tls_connection_cut_within_a_response_is_reopened(front, cluster, client
     topic = cluster.topic(queues=1)
     clients.producer().send_batch(Message(topic, b"%04d" % n * 100) for n in range(1_000))
     api = cluster.instance().api
-    api.max_offset(cluster.address, cluster.queue(topic))  # so that the cut is the pull's
+    # connected before the cut, so that the pull is cut
+    api.max_offset(cluster.address, cluster.queue(topic))
     connected = front.connected
     front.cut_after = 300_123
     found = bulk(cluster, api, topic, 1_000)

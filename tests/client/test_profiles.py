@@ -1,4 +1,4 @@
-"""Profiles of connection settings: what is read, what is refused, and who may read the file."""
+"""Profiles of connection settings: values that are read or refused, and the file's permissions."""
 
 import os
 import subprocess

@@ -1,7 +1,7 @@
 """Client calls from within the client: in logging handlers, listeners, callbacks and signals.
 
-Each call ends in an answer or in one of the client's errors, and none blocks the client. Nothing is
-logged while a mutex is held: a handler that calls the client may need that mutex.
+Each call returns or raises one of the client's errors, and none blocks the client. The client logs
+nothing while it holds a mutex: a handler that calls the client may need that mutex.
 """
 
 import logging
@@ -51,7 +51,7 @@ class SendingHandler(logging.Handler):
             self.sent += 1
         except ClientError:
             pass
-        except BaseException:  # what must not be
+        except BaseException:  # fails the test
             self.failures.append(traceback.format_exc())
         finally:
             self._in.is_sending = False
@@ -75,7 +75,7 @@ def busy_hours(broker, instance):
     got = {name: Counter() for name in ("concurrent", "orderly", "lite")}
     members = []
     for name, kind in (("concurrent", "listener"), ("orderly", "orderly_listener")):
-        listen = lambda messages, _, name=name: got[name].update(each.body for each in messages)  # noqa: E731  # needs a default argument
+        listen = lambda messages, _, name=name: got[name].update(each.body for each in messages)  # noqa: E731  # binds the loop variable
         settings = PushSettings(**FIRST, rebalance_interval_ms=1_000)
         members.append(PushConsumer(name, instance=instance, **{kind: listen}, settings=settings))
     members.append(LitePullConsumer("lite", instance=instance, settings=LitePullSettings(**FIRST)))
@@ -122,7 +122,7 @@ LASTING = (
     "self.consuming = ",
     "self.listener_lock = ",
     "self._running_lock = ",
-    "self._write_lock = ",  # of a connection that has ended where something is logged
+    "self._write_lock = ",  # of connections that have ended when they log
 )
 
 
@@ -137,7 +137,7 @@ class WatchedLock:
         self._made_at, _ = traceback.extract_stack(limit=2)
         is_ours = "/rmq_spark/client/" in self._made_at.filename or IN_TEST in self._made_at.line
         self.is_mutex = is_ours and not any(name in self._made_at.line for name in LASTING)
-        """False for locks that last: while a listener works, or a client runs."""
+        """False for locks that are held long: while a listener works, or a client runs."""
 
     def acquire(self, *arguments, **keywords):
         is_taken = self._lock.acquire(*arguments, **keywords)
@@ -173,7 +173,7 @@ class WatchedLock:
 
 
 class HeldLocks(logging.Handler):
-    """Records what is logged while the thread holds a mutex of the client."""
+    """Records log lines of threads that hold a mutex of the client."""
 
     def __init__(self):
         super().__init__(logging.DEBUG)
@@ -195,7 +195,7 @@ def test_client_never_logs_while_it_holds_a_mutex(monkeypatch):
             logged_to(HeldLocks()) as handler,
         ):
             in_test = threading.Lock()
-            with in_test:  # what the handler has to notice
+            with in_test:  # for the handler
                 logging.getLogger("rmq_spark").debug("held")
             assert handler.found.popitem()
             busy_hours(_Killed(broker), instance)
@@ -205,7 +205,7 @@ def test_client_never_logs_while_it_holds_a_mutex(monkeypatch):
 
 
 class _Killed:
-    """A broker in a process, which is killed and restarted."""
+    """A broker process that is killed and restarted."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -217,11 +217,11 @@ class _Killed:
         self._broker.restart()
 
 
-# ---- calls out of listeners and callbacks
+# ---- calls in listeners and callbacks
 
 
 class Outcomes:
-    """The outcomes of the calls made within the client."""
+    """Outcomes of the calls made within the client."""
 
     def __init__(self):
         self.of, self.are_done = {}, threading.Event()
@@ -232,9 +232,9 @@ class Outcomes:
         for name, call in calls.items():
             try:
                 call()
-            except RocketPollError as error:  # noqa: PERF203  # each call has an outcome of its own
+            except RocketPollError as error:  # noqa: PERF203  # an allowed outcome
                 self.of[name] = type(error).__name__
-            except BaseException:  # what must not be
+            except BaseException:  # fails the test
                 self.of[name] = traceback.format_exc()
             else:
                 self.of[name] = "done"
@@ -242,7 +242,7 @@ class Outcomes:
 
 
 def calls_of(consumer, producer, admin):
-    """Return calls of everything that a client offers; the last one ends the consumer."""
+    """Return calls of the client's whole interface; the last one ends the consumer."""
     message = Message("others", b"x")
     calls = {
         "send": lambda: producer.send(message),

@@ -1,4 +1,4 @@
-"""Refusals are classified by response code, and those of access lists in 4.9 without one."""
+"""Refusals are classified by response code, and those of 4.9's access lists by their text."""
 
 import json
 from pathlib import Path
@@ -185,14 +185,14 @@ def test_needed_actions_of_an_unknown_request_are_none():
         (16, None, NoPermission),
         (1, f"{ACL_4_9}something new", NoPermission),
         (1, "the disk is full", BrokerRefused),
-        (1, "check signature failed.", BrokerRefused),  # of no access list
+        (1, "check signature failed.", BrokerRefused),  # not from an access list
     ],
 )
 def test_refusals_for_other_reasons_are_not_about_users(code, remark, kind):
     assert type(refusal(code, remark, "h:1", 310)) is kind
 
 
-# ---- What real brokers answer, see tests/vectors/access.
+# ---- answers of real brokers, see tests/vectors/access
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "access"
 WITHOUT_CREDENTIALS = ("no key", "unknown", "wrong secret", "disabled")

@@ -1,4 +1,4 @@
-"""A registry of schemas, asked by the client, and bodies with its header."""
+"""Requests to a schema registry, and bodies with its header."""
 
 import base64
 import pickle
@@ -71,7 +71,7 @@ def test_missing_schemas_and_subjects_are_lookup_errors_that_can_be_pickled(serv
         with pytest.raises(SchemaNotFound) as caught:
             ask()
         assert str(caught.value) == f"schema registry {server.url}: {said}"
-        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301  # our own
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301  # the test's own data
         assert isinstance(caught.value, LookupError)
 
 

@@ -1,4 +1,4 @@
-"""Serializers: what each makes of values, and producers that use one."""
+"""Serializers: the bytes of each kind of value, and producers that use one."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ LINE_SCHEMA = {
     ids=["json", "msgpack", "avro"],
 )
 def test_pydantic_model_survives_encoding_and_decoding_by_each_serializer(by):
-    """pydantic accepts what it has validated, whatever the fields and the serializer."""
+    """pydantic accepts its own validated values, whatever the fields and the serializer."""
     body = encode_value(LINE, by)
     assert Line.model_validate(decode_value(body, by, "it", "1")) == LINE
 

@@ -1,6 +1,6 @@
 """A program that gets SIGTERM or SIGINT ends cleanly, whatever its clients are doing.
 
-See `signal_programs`. ROCKETPOLL_SIGNALS=1000 sends as many at random moments.
+See `signal_programs`. ROCKETPOLL_SIGNALS=1000 sends as many signals at random moments.
 """
 
 import random
@@ -23,10 +23,10 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 PROGRAMS = Path(__file__).with_name("signal_programs.py")
 ROUNDS = count("ROCKETPOLL_SIGNALS", 4, wide=12)
 CLIENT_SECONDS = SHUTDOWN_MS / 1000
-"""So long `shutdown` of each client may take, and at a program's end as long again for them all."""
+"""Seconds for the `shutdown` of each client, and again for all of them at a program's end."""
 
 PYTHON_SECONDS = 1.0
-"""Until Python has noticed the signal, and for its own end."""
+"""Seconds until Python handles the signal, plus its own exit."""
 
 KILLED_AFTER_SECONDS = 20
 OF_ONE_CLIENT = [
@@ -50,8 +50,8 @@ class Program:
         assert self._process.stdout.readline() == "ready\n", self._process.communicate()[1]
 
     def ends_by(self, number):
-        """Send a signal (or None), and return the exit code, the output and the seconds until the
-        end."""
+        """Send a signal (or None); return the exit code, the output and the seconds
+        until the end."""
         sent_at = time.monotonic()
         self._process.send_signal(number)
         try:
@@ -71,8 +71,8 @@ def address(running_broker, api):
 
 
 def is_swallowed(log):
-    """Return whether Python swallowed the handler's exception, in the callback of a weak reference.
-    It logs this and continues; no library can prevent it. A handler that only sets a flag is not
+    """Return whether Python swallowed the handler's exception in the callback of a weak reference.
+    Python logs that and continues; no library can prevent it. Handlers that only set a flag are not
     affected."""
     return bool(re.search(r"Exception ignored in: <.*(_remove|callback)", log))
 
@@ -88,7 +88,7 @@ def check_ended(start, number, handler, clients=1):
         assert code == 128 + number, log
         assert said.endswith("ended\n")
     else:
-        assert code in (-signal.SIGINT, 1), log  # 1, if another thread was evaluating something
+        assert code in (-signal.SIGINT, 1), log  # 1 if another thread was evaluating code
         assert log.rstrip().endswith("KeyboardInterrupt"), log
     for fault in ("Fatal Python error", "deadlock", "Exception ignored", "Exception in thread"):
         assert fault not in log, log
@@ -119,7 +119,7 @@ def test_signal_at_a_random_moment_ends_a_client_program_in_order(address, handl
 
         def start(moment=moment):
             program = Program("lives", address, handler)
-            time.sleep(moment)  # the moment of chance
+            time.sleep(moment)  # a random moment
             return program
 
         check_ended(start, sent, handler, clients=3)

@@ -1,6 +1,5 @@
-"""Wrong broker responses never lead to messages of other queues: clients deliver only what they
-asked for, or raise an error that names the broker.
-"""
+"""Wrong broker responses never lead to messages of other queues: clients deliver what they
+requested, or raise an error that names the broker."""
 
 import random
 import threading
@@ -94,7 +93,7 @@ WAYS = {
 
 
 def consumed(wrong, broker, topic, way, group):
-    """Return what a client receives; it may raise only rocketpoll's errors."""
+    """Return the messages of a client; it may raise only rocketpoll's errors."""
     instance = ClientInstance(
         broker.address, broker_addresses={BROKER: wrong.address}, request_timeout_ms=1_000
     )

@@ -26,7 +26,7 @@ from rocketpoll import (
 from rocketpoll.errors import RouteNotFound
 
 NOBODY = "127.0.0.1:9"
-WITHOUT_ARGUMENTS = {"start", "close", "shutdown"}  # these are not handed on
+WITHOUT_ARGUMENTS = {"start", "close", "shutdown"}  # they take no arguments
 
 
 def methods_of(kind):
@@ -154,7 +154,8 @@ def test_poll_without_subscription_logs_once_why_it_returns_nothing(running_brok
         (lambda: Message("orders", b"x", delay_levle=1), "delay_level"),
         (lambda: Producer("g", NOBODY).send(Message("T", b"x"), timeout=1), "timeout_ms"),
         (lambda: TlsSettings(ca="x.pem", server_nam="broker"), "ca_file|did you mean server_name"),
-        (lambda: Credentials("a", "b", secret_token="c"), "security_token"),  # none
+        # Credentials has no such argument
+        (lambda: Credentials("a", "b", secret_token="c"), "security_token"),
         (lambda: SendRules("shop", compress_levle=1), "compress_level"),
         (lambda: PullLimits(consume_max_spna=1), "consume_max_span"),
         (lambda: SchemaRegistry("http://localhost", timeout=1), "timeout_ms"),

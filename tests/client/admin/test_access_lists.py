@@ -1,4 +1,4 @@
-"""`Admin` on users and access lists, and what other clients then may do."""
+"""`Admin` manages users and access lists; other clients then have the new rights."""
 
 from contextlib import ExitStack
 
@@ -34,7 +34,7 @@ def broker(request, tmp_path_factory):
 
 @pytest.fixture
 def admin(broker):
-    """Return the operator's admin; delete at the end what the test created."""
+    """Return the operator's admin; delete the objects of the test at the end."""
     with Admin(instance=client_of(broker)) as admin:
         yield admin
         for name in {*admin.users()[NAME]} - {OPERATOR.access_key}:
@@ -84,7 +84,7 @@ def test_update_of_a_user_changes_only_what_is_given(admin, billing):
 def test_deleted_user_is_gone_with_its_access_list(admin, billing):
     admin.create_acl(AclPolicy(billing, "Topic:orders", ("Pub",)))
     admin.delete_user(billing)
-    admin.delete_user(billing)  # twice is no error
+    admin.delete_user(billing)  # a second deletion is no error
     assert admin.acls() == {NAME: ()}
     with pytest.raises(NotFound, match="there is no user billing"):
         admin.user(billing)
@@ -105,7 +105,7 @@ def test_acl_entry_of_a_resource_is_replaced_and_deleted(admin, billing):
     assert admin.delete_acl(billing, "Topic:orders*")
     assert admin.acls(billing) == {NAME: (group,)}
     assert admin.delete_acl(billing)
-    assert not admin.delete_acl(billing)  # there is none any more
+    assert not admin.delete_acl(billing)  # already deleted
     assert admin.acls("nobody") == {NAME: ()}
 
 
@@ -179,7 +179,7 @@ def test_actions_are_sorted_and_each_is_there_once():
     assert parse_actions(["get", "Pub", "PUB"]) == ("Pub", "Get")
 
 
-# ---- What a client sees, whose user lacks a right.
+# ---- errors of a client whose user lacks a right
 
 
 @pytest.fixture

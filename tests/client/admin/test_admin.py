@@ -1,4 +1,5 @@
-"""What the admin does beyond requests: all brokers, members that are online, changes meanwhile."""
+"""Operations of `Admin` that combine requests: several brokers, online members,
+concurrent changes."""
 
 import inspect
 import re
@@ -32,7 +33,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
 CLOCKS_APART_MS = 5
-"""Two clocks are read for a time of day, one after the other."""
+"""Maximum difference between two clock reads, which follow each other."""
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
 
 
@@ -258,7 +259,7 @@ def test_members_say_whether_a_listener_fails_or_hangs(admin, running_broker, pr
             member = PushConsumer(group, running_broker.address, orderly_listener=listener)
             member.subscribe("T")
             members.enter_context(member)
-            wait_until("its queues", lambda: len(member.assignment()) >= len(QUEUES))  # noqa: B023  # called at once
+            wait_until("its queues", lambda: len(member.assignment()) >= len(QUEUES))  # noqa: B023  # called by the next line
         fill(producer, b"poison")
 
         def reports_of(group):
@@ -266,12 +267,12 @@ def test_members_say_whether_a_listener_fails_or_hangs(admin, running_broker, pr
             return [each for queue, each in every if queue.topic == "T" and each.messages]
 
         for group in ("Failing", "Hanging"):
-            wait_until("its message", lambda: reports_of(group))  # noqa: B023  # called at once
+            wait_until("its message", lambda: reports_of(group))  # noqa: B023  # called by the next line
         [failing], [hanging] = reports_of("Failing"), reports_of("Hanging")
         assert (failing.messages, hanging.messages) == (1, 1)
-        for _ in range(2):  # it is tried each second
+        for _ in range(2):  # retried each second
             before = reports_of("Failing")[0].tried_ms
-            wait_until("another try", lambda: reports_of("Failing")[0].tried_ms > before)  # noqa: B023  # called at once
+            wait_until("another try", lambda: reports_of("Failing")[0].tried_ms > before)  # noqa: B023  # called by the next line
         assert reports_of("Hanging")[0].tried_ms <= hanging.tried_ms + CLOCKS_APART_MS
 
 

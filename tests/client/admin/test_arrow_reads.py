@@ -1,4 +1,4 @@
-"""Topics read as Arrow tables have the same rows as pulls, and Spark's types."""
+"""Topics read as Arrow tables have the rows of pulls and the types of Spark."""
 
 import pyarrow as pa
 import pytest
@@ -45,7 +45,7 @@ def producer(admin):
 
 @pytest.fixture(params=["in chunks", "as RocketMQ"])
 def way(request, monkeypatch):
-    """Read with our bulk extension, and without it as from RocketMQ."""
+    """Read with our bulk extension, and without it, as from RocketMQ."""
     if request.param == "as RocketMQ":
         monkeypatch.setattr(BrokerApi, "supports_chunks", lambda *_: False)
 
@@ -72,7 +72,7 @@ def test_table_of_no_bytes_is_refused(admin, bytes_max):
 
 
 def consumed(admin):
-    """Return all messages of the topic, as an assigned consumer polls them."""
+    """Return all messages of the topic, read by a consumer with assigned queues."""
     count = sum(span.max_offset for span in admin.topic_offsets("T").values())
     found = []
     consumer = LitePullConsumer("G", instance=admin.instance)
@@ -236,5 +236,5 @@ def test_read_table_with_any_damaged_byte_omits_no_message(admin, producer, tmp_
     for at in changed_bytes(tmp_path / "store", b"body 2"):
         try:
             assert admin.read_table("T", columns=["body"])["body"].to_pylist() == sound, at
-        except (ClientError, RecordError) as error:  # noqa: PERF203  # each byte may end in one
-            assert "T" in str(error), at  # the other outcome is right as well
+        except (ClientError, RecordError) as error:  # noqa: PERF203  # an error is allowed for any byte
+            assert "T" in str(error), at  # else the read succeeds

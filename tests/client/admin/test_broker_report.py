@@ -1,4 +1,4 @@
-"""Broker reports: all topics and groups of a broker, read at once."""
+"""A broker report reads all topics and groups of a broker together."""
 
 import socket
 

@@ -1,6 +1,5 @@
-"""Committed rows read as a table without Spark; manifests and rows are sent as a
-sink sends them.
-"""
+"""Committed rows are read as a table without Spark; the test sends rows and manifests as a sink
+does."""
 
 import pyarrow as pa
 import pytest
@@ -30,7 +29,7 @@ class Sink:
         self._producer = producer
 
     def rows(self, *bodies):
-        """Send rows, and return their spans."""
+        """Send rows; return their spans."""
         table = pa.table({"body": [body.encode() for body in bodies], "tags": list(bodies)})
         spans = self._producer.send_table(table, "T").spans
         crcs = body_crcs(pa.array([body.encode() for body in bodies], pa.binary()))
@@ -62,7 +61,7 @@ def test_committed_read_table_has_each_committed_row_once(admin, sink):
     sink.rows("lost")
     sink.commit(0, sink.rows("a", "b"))
     place = sink.commit(1, [*sink.rows("c"), *sink.rows("d")], bytes_max=200)
-    assert place == 3  # a part went ahead
+    assert place == 3  # one part was sent earlier
     assert bodies(admin) == [b"a", b"b", b"c", b"d"]
     assert bodies(admin, tags="a || c") == [b"a", b"c"]
     assert bodies(admin, start="latest") == []
@@ -86,7 +85,7 @@ def test_committed_read_errors_give_the_reason(admin, sink, running_broker, tmp_
     with pytest.raises(ManifestError, match=r"offsets 0 to 0 of .* are not the committed"):
         bodies(admin)
     [log] = (tmp_path / "store" / "commitlog").iterdir()
-    at = log.read_bytes().index(b"find me") - 4  # the length of the body, right before it
+    at = log.read_bytes().index(b"find me") - 4  # the length field is right before the body
     with log.open("r+b") as file:
         file.seek(at)
         file.write(b"\x7f")
@@ -110,5 +109,5 @@ def test_committed_read_with_any_damaged_byte_omits_no_row(admin, sink, tmp_path
     for at in changed_bytes(tmp_path / "store", text):
         try:
             assert bodies(admin) == [b"row 0", b"row 1", b"row 2"], f"byte {at}"
-        except (ClientError, RecordError) as error:  # noqa: PERF203  # each byte may end in one
-            assert "T" in str(error), f"byte {at}"  # the other outcome is right as well
+        except (ClientError, RecordError) as error:  # noqa: PERF203  # an error is allowed for any byte
+            assert "T" in str(error), f"byte {at}"  # else the read succeeds

@@ -61,8 +61,7 @@ def member(admin, running_broker):
 
 
 def asking(monkeypatch, answer):
-    """Let a function answer the requests for the state of members; it gets the original
-    function."""
+    """Replace the request for the state of members by a function that gets the original one."""
     real = AdminApi.consumer_running_info
     asked = []
 
@@ -123,7 +122,7 @@ def test_reset_reaches_all_brokers_though_one_brokers_members_are_silent(
                 producer.send(Message("T", b"a"), queue=MessageQueue("T", broker_name, 0))
         instance.routes.route("T")
         instance.register_consumer("G", Consumer())
-        instance.heartbeat()  # to the first alone
+        instance.heartbeat()  # to the first broker only
         asking(monkeypatch, refusing(ConsumerNotOnline, 207))
         with pytest.raises(ConsumerNotOnline, match="are stored on this broker") as found:
             admin.reset_to_time("G", "T", LATEST_MS)
@@ -207,11 +206,11 @@ def test_reset_is_refused_while_java_pull_consumer_cannot_be_notified(
         assert admin.lag("G", "T")[0].consumer_offset < 2
 
 
-# ---- a broker that is not there
+# ---- an unreachable broker
 
 
 class Told:
-    """A broker whose members change: before and after each notification, and at the end."""
+    """A broker whose members change before, between and after notifications."""
 
     def __init__(self, *looks, answers=lambda _: None):
         self.looks = [*looks]
@@ -240,7 +239,7 @@ silent = refusing(ConsumerNotOnline, 207)
 
 
 def in_turn(*answers):
-    """Return a function that answers the first call like the first of these, and so on."""
+    """Return a function whose n-th call runs the n-th of these functions."""
     left = iter(answers)
 
     def answer(client_id):
@@ -250,7 +249,7 @@ def in_turn(*answers):
 
 
 def test_reset_with_many_silent_members_asks_at_most_three_rounds():
-    """The broker waits ten seconds for each, which would be eleven minutes for all."""
+    """The broker waits ten seconds for each member: one by one, this takes eleven minutes."""
     told = Told(HERE, answers=silent)
     with pytest.raises(ConsumerNotOnline, match=r"c00, .* \d+ more were not asked") as found:
         told.tell()
@@ -275,7 +274,7 @@ def test_reset_notice_is_not_repeated_to_member_that_was_silent_for_a_while():
 
 
 def test_unreadable_answer_to_reset_notice_counts_as_received():
-    """Clients in other languages send other reports."""
+    """Clients in other languages answer with other reports."""
 
     def answers(_):
         raise ProtocolError("b:1", "the body is no report")

@@ -1,4 +1,4 @@
-"""Lookups by key or id whose few KiB inflate to far more than a client may want to hold."""
+"""Lookups by key or id of small messages that inflate to far more than a client should hold."""
 
 import tracemalloc
 
@@ -19,8 +19,8 @@ ZSTD = MessageSysFlag.COMPRESSED.value | MessageSysFlag.COMPRESSION_ZSTD.value
 
 @pytest.fixture
 def admin(running_broker):
-    """Return a client of a broker with bombs of one key and id, and of another key with the same
-    hash."""
+    """Return a client of a broker with highly compressed messages of one key and id, and of another
+    key with the same hash."""
     bomb = compress_body(bytes(MIB), MessageSysFlag.COMPRESSION_ZSTD)
     with Admin(running_broker.address) as made:
         made.create_topic("T", 1)

@@ -89,7 +89,7 @@ def test_lists_of_messages_are_lists_still():
     messages = MessageTable([one])
     assert messages == [one]
     assert isinstance(messages, list)
-    assert pickle.loads(pickle.dumps(messages)) == messages  # noqa: S301  # our own
+    assert pickle.loads(pickle.dumps(messages)) == messages  # noqa: S301  # the test's own data
     assert repr(MessageTable()) == "0 messages"
     assert MessageTable()._repr_html_() == "<div>0 messages</div>"
 
@@ -114,7 +114,7 @@ def test_lag_is_shown_by_queue_and_in_all():
     assert Page(lags._repr_html_()).texts[-4:] == ["orders broker-a 1", "1", "10", "9"]
     first, _ = lags
     assert lags == (first, lags[1])
-    assert pickle.loads(pickle.dumps(lags)) == lags  # noqa: S301  # our own
+    assert pickle.loads(pickle.dumps(lags)) == lags  # noqa: S301  # the test's own data
 
 
 def test_table_without_rows_is_not_drawn():

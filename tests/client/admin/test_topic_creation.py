@@ -1,4 +1,4 @@
-"""Creation of many topics, on brokers that know lists of topics and on those that do not."""
+"""Creation of many topics, on brokers with and without the request for lists of topics."""
 
 import pytest
 from support.servers.fake_servers import FakeServer, answering
@@ -16,7 +16,7 @@ from rmq_spark.wire.headers.operators import HEADERS
 
 
 class RocketMQ:
-    """A broker that handles lists of topics as RocketMQ does; before 5.3 it does not
+    """A broker that creates lists of topics as RocketMQ does; before 5.3 it does not
     support them."""
 
     def __init__(self, *, knows_lists):

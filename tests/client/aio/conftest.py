@@ -1,4 +1,4 @@
-"""A broker for the asyncio client's tests, and a topic for each that starts at nothing."""
+"""A broker for the asyncio client's tests, and an empty topic for each test."""
 
 import itertools
 

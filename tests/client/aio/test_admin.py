@@ -1,4 +1,4 @@
-"""The asyncio admin has the threaded admin's methods and asks questions beside each other."""
+"""The asyncio admin has the threaded admin's methods and sends requests concurrently."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Cancelling any await leaves nothing behind, loses nothing, and does not affect other tasks."""
+"""Cancelling any await leaks nothing, loses nothing, and does not affect other tasks."""
 
 import asyncio
 import itertools
@@ -39,8 +39,8 @@ async def nothing():
 
 @pytest.fixture(scope="module", autouse=True)
 def _the_brokers_own_client(broker):
-    """Start the helpers' client of the broker, so that it has all its threads before the first
-    test."""
+    """Start the fixtures' client before the first test, so that its threads do not
+    count as leaks."""
     broker.create_topic("T", 1)
     broker.send("T", "x")
     wait_until("its heartbeats", lambda: names_of_threads("rocketpoll heartbeat 127"))
@@ -119,7 +119,7 @@ async def test_cancelled_aio_poll_loses_no_message(broker, queue, group, how, is
             return body, sending
 
         async def take(_):
-            consumer._yield_at = 0.0  # it is the others' turn, if only for a step
+            consumer._yield_at = 0.0  # make the consumer yield to other tasks
             found = await TAKING[how](consumer)
             messages = found if isinstance(found, list) else [found]
             got.extend(message.body.decode() for message in messages)
@@ -148,7 +148,7 @@ async def test_cancelled_aio_iteration_loses_no_message(broker, queue, group):
             enough = len(got) + 5
             async for message in consumer:
                 got.append(message.body.decode())
-                await asyncio.sleep(0)  # what the program awaits may be cancelled as well
+                await asyncio.sleep(0)  # a cancellation point outside the client
                 if len(got) == enough:
                     break
 
@@ -178,7 +178,7 @@ CALLS = {
 @pytest.mark.parametrize("how", CALLS)
 @told_in_a_loop
 async def test_cancelled_aio_consumer_call_leaves_the_consumer_usable(broker, queue, group, how):
-    """The next call finds the consumer intact, and the cancelled one does not undo it."""
+    """The next call finds the consumer intact, and does not see the cancelled one."""
     broker.send(queue.topic, *map(str, range(10)))
     belongings, offsets = Belongings(), itertools.cycle(range(2, 9))
     async with aio.Consumer(group, broker.address, BY_HAND) as consumer:
@@ -292,7 +292,7 @@ async def test_start_of_a_running_member_can_be_cancelled_anywhere(broker, group
 
 @told_in_a_loop
 async def test_cancelled_aio_consumer_start_leaves_no_group_member(broker, topic, group):
-    """A cancelled subscriber must not stay a member, because the others would leave queues
+    """A cancelled subscriber must not stay a member, because the other members would leave queues
     to it."""
     async with aio.Admin(broker.address) as admin:
 

@@ -1,4 +1,4 @@
-"""The asyncio client belongs to its loop and process, and ends with its last user."""
+"""The asyncio client belongs to its loop and process, and closes with its last user."""
 
 import asyncio
 import inspect
@@ -125,7 +125,7 @@ KINDS = {
 
 
 def every_call(member):
-    """Return a call of each method and of the special methods behind statements, by name."""
+    """Return a call of each method by name, including special methods that statements use."""
     for name, method in inspect.getmembers(member, inspect.ismethod):
         if name.startswith("_") and name not in ("__aenter__", "__anext__"):
             continue
@@ -167,7 +167,8 @@ def test_async_calls_in_another_event_loop_are_refused_in_one_line(broker, group
         return member
 
     ended = asyncio.run(first())
-    told = asyncio.run(errors(ended))  # as programs do that call asyncio.run more than once
+    # a second event loop, as of programs that call asyncio.run repeatedly
+    told = asyncio.run(errors(ended))
     assert set(told.values()) == {elsewhere}, told
 
 
@@ -211,7 +212,7 @@ def beats_for(broker):
 
 @pytest.mark.parametrize("kind", [*KINDS, "client"])
 def test_closed_event_loop_leaves_no_threads_and_no_connections(broker, topic, group, kind):
-    """The calls under way are cancelled with all tasks of the loop."""
+    """All tasks of the loop, and so the pending calls, are cancelled."""
     broker.send(topic, "one")
     wait_until("the broker's own client has threads of its own", lambda: beats_for(broker))
     made = []
@@ -237,7 +238,7 @@ def test_closed_event_loop_leaves_no_threads_and_no_connections(broker, topic, g
 
 @told_in_a_loop
 async def test_event_loop_blocked_beyond_all_timeouts_loses_nothing(broker, topic, group):
-    """Threads send heartbeats, pull and read responses meanwhile, so none of it is too late."""
+    """Threads send heartbeats, pull and read responses meanwhile, so nothing expires."""
     short = {"heartbeat_interval_ms": 20, "request_timeout_ms": 500}
     async with (
         aio.Client(broker.address, **short) as client,
@@ -250,10 +251,10 @@ async def test_event_loop_blocked_beyond_all_timeouts_loses_nothing(broker, topi
         queues = consumer.assignment()
         asked = asyncio.create_task(consumer.poll(500))
         sends = [asyncio.create_task(producer.send(Message(topic, b"1"))) for _ in range(2)]
-        await steps(1)  # one is under way, the other waits for room
+        await steps(1)  # one send is pending, the other waits for room
         assert len(producer._waiter_queue.waiters) == 1
         over = asyncio.get_running_loop().time() + 0.7
-        wait_until("the end of all timeouts", lambda: time.monotonic() > over)  # no step of it
+        wait_until("the end of all timeouts", lambda: time.monotonic() > over)  # blocks the loop
         assert {result.queue.topic for result in await asyncio.gather(*sends)} == {topic}
         found = bodies_of(await asked)
         assert found
@@ -323,7 +324,7 @@ def test_asyncio_client_works_on_uvloop(broker, group):
                 await consumer.subscribe(f"of-{group}")
                 waiting = asyncio.create_task(consumer.poll(20_000))
                 await asyncio.sleep(0)
-                waiting.cancel()  # takes nothing
+                waiting.cancel()  # receives nothing
                 return len(await taken(consumer, 50))
 
     uvloop = pytest.importorskip("uvloop")

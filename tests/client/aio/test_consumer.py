@@ -105,7 +105,7 @@ async def test_aio_auto_commit_covers_exactly_the_polled_messages(broker, queue,
     broker.send(queue.topic, *numbers(10))
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
         await consumer.subscribe(queue.topic)
-        assert await taken(consumer, 4) == numbers(4)  # the fourth may still be under way
+        assert await taken(consumer, 4) == numbers(4)  # the fourth may arrive late
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
         await consumer.subscribe(queue.topic)
         assert await taken(consumer, 7) == numbers(7, start=3)
@@ -292,7 +292,7 @@ async def test_message_arriving_during_a_cancelled_poll_is_kept(broker, queue, g
             waiting = asyncio.create_task(anext(consumer))
             await steps(3)
             broker.send(queue.topic, f"{number}")
-            consumer._on_arrival()  # it is woken, and cancelled before it can look
+            consumer._on_arrival()  # woken, and cancelled before it runs
             await steps(1 + number % 3)
             waiting.cancel()
             await asyncio.wait([waiting])
@@ -380,7 +380,7 @@ async def test_aio_commit_in_line_does_not_undo_an_operators_offset_reset(
             committing = asyncio.create_task(consumer.commit({queue: 3} if is_given else None))
             await steps(3)
             assert await admin.reset_to_time(group, queue.topic, 0) == {queue: 0}
-            assert await taken(consumer, 3) == numbers(3)  # it has been told
+            assert await taken(consumer, 3) == numbers(3)  # the listener was notified
             may_go_on.set()
             await asyncio.gather(seeking, committing)
         [lag] = await admin.lag(group, queue.topic)
@@ -399,7 +399,7 @@ async def test_consumer_of_a_blocked_event_loop_keeps_its_queues_and_messages(br
         await until("the queue", lambda: consumer.assignment() == {queue})
         broker.send(queue.topic, *numbers(100))
         held = consumer._get_started()
-        while held.cached_messages < 10:  # no step of the loop: it is blocked
+        while held.cached_messages < 10:  # blocks the loop
             held._rebalance_service.do_rebalance()
         assert held.cached_messages <= 15  # the limit, and one pull
         assert held.assignment() == {queue}
@@ -415,7 +415,7 @@ async def cancelled_at(task, step):
 
 
 async def producing(producer, topic, chance, how_many):
-    """Send bodies, cancelling some sends; return the bodies that were acknowledged, and all."""
+    """Send bodies and cancel some sends; return the acknowledged bodies, and all bodies."""
 
     async def one(body):
         sending = asyncio.create_task(producer.send(Message(topic, body.encode())))
@@ -432,7 +432,7 @@ async def producing(producer, topic, chance, how_many):
 
 
 async def consuming(consumer, chance, found, is_enough):
-    """Consume until there are enough messages; any wait and any commit may be cancelled."""
+    """Consume until ``is_enough``; any wait and any commit may be cancelled."""
     while not is_enough():
         if chance.random() < 0.3:
             asking = asyncio.create_task(

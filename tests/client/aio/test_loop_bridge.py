@@ -1,4 +1,4 @@
-"""Threads hand actions and results to an event loop, with few wakeups."""
+"""Threads pass actions and results to an event loop, with few wakeups."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from rmq_spark.client.concurrency import deferred_wakeups
 
 
 class CountingLoop:
-    """A loop that counts the wakeups by other threads."""
+    """A loop that counts wakeups by other threads."""
 
     def __init__(self, loop):
         self._loop, self.woken = loop, 0
@@ -25,7 +25,7 @@ class CountingLoop:
 
 
 class LargeAction:
-    """A callable that tests hold weakly, to see whether it is freed."""
+    """A callable with weak references, to see when it is freed."""
 
     def __call__(self):
         pytest.fail("nobody runs it")
@@ -130,7 +130,7 @@ def test_action_posted_to_a_closed_loop_is_dropped():
     while kept:
         bridge.post(kept.pop())
     assert bridge.is_closed
-    assert [each() for each in gone] == [None, None]  # nor is any kept
+    assert [each() for each in gone] == [None, None]  # none is kept
 
 
 @told_in_a_loop
@@ -175,11 +175,11 @@ async def test_wake_event_wakes_all_waiters_or_times_out():
     await asyncio.gather(*tasks)
     assert woken == ["a", "b"]
     await wait("by the clock", 0.001)
-    wakes.wake_all()  # nobody waits
+    wakes.wake_all()  # without waiters
 
 
 class TimedLoop:
-    """The running loop with a movable clock, and the timers that were set by it."""
+    """The running loop with a movable clock, and the timers that code has set on it."""
 
     def __init__(self):
         self._loop, self.now, self.timers = asyncio.get_running_loop(), 0.0, []
@@ -194,7 +194,7 @@ class TimedLoop:
         return timer
 
     def go_on_to(self, now):
-        """Move the clock, and run what is due."""
+        """Move the clock, and run the timers that are due."""
         self.now = now
         while due := [each for each in self.timers if each.when <= now and not each.is_over]:
             due[0].is_over = True

@@ -1,4 +1,4 @@
-"""Lifecycles of asyncio producers, consumers and admins, ended in every state."""
+"""Lifecycle of asyncio producers, consumers and admins, stopped in every state."""
 
 import asyncio
 import inspect
@@ -29,7 +29,7 @@ KINDS = [
 
 @pytest.fixture(params=KINDS)
 def make(request, group):
-    """Return a function that makes an object of each kind, in the test's group."""
+    """Return a function that creates an object of a kind, in the test's group."""
     return lambda client: request.param(group, client)
 
 
@@ -38,7 +38,7 @@ async def test_aio_member_runs_from_start_to_close(broker, make):
     member = make(aio.Client(broker.address))
     assert not member.is_running
     await member.start()
-    await member.start()  # again has no effect
+    await member.start()  # a second start does nothing
     assert member.is_running
     await member.close()
     await member.close()

@@ -1,4 +1,4 @@
-"""The asyncio producer: room for pending sends, order, cancellation and retries."""
+"""The asyncio producer: limit of pending sends, order, cancellation and retries."""
 
 import asyncio
 import threading
@@ -65,8 +65,8 @@ async def test_aio_send_async_raises_rejections_at_the_call(broker, topic, group
 @told_in_a_loop
 async def test_aio_sends_after_a_large_waiting_one_keep_order(broker, topic, group):
     async with aio.Producer(group, broker.address, pending_bytes_max=100) as producer:
-        await producer.send(Message(topic, b"first"))  # else a thread looks for the route
-        for _ in range(20):  # an answer may come amid a turn, and then nobody has to wait
+        await producer.send(Message(topic, b"first"))  # fetches the route, so that no thread has to
+        for _ in range(20):  # a response may arrive within a turn, and then no send has to wait
             ended, futures, pending = [], [], []
             for name, size in (("before", 60), ("large", 90), ("small", 1)):
                 future = producer.send_async(Message(topic, b"x" * size))
@@ -107,14 +107,13 @@ async def test_futures_that_are_cancelled_or_dropped_leave_room_for_others(broke
         results = await asyncio.gather(*futures, return_exceptions=True)
         cancelled = [isinstance(each, asyncio.CancelledError) for each in results]
         assert cancelled == [number % 3 == 0 for number in range(12)]
-        # one that is with the broker has its room until that answers
+        # a cancelled send occupies its place until the broker answers
         await until("nothing pending", lambda: not producer.health().pending_sends)
 
 
 @told_in_a_loop
 async def test_aio_producer_never_blocks_the_event_loop(monkeypatch, group):
-    """Neither a host name, a route, a connection or a thread blocks it, nor a broker that
-    disappears."""
+    """Name resolution, routes, connections, threads and a vanished broker do not block it."""
     with EmbeddedBroker() as broker:
         waits = NoWaiting(monkeypatch)
         address = broker.address.replace("127.0.0.1", "localhost")
@@ -207,7 +206,7 @@ async def test_aio_sends_past_pending_max_wait_in_order_or_time_out():
             later = [asyncio.create_task(producer.send(X, timeout_ms=60_000)) for _ in range(5)]
             await steps(5)
             assert producer.health().pending_sends == 1
-            later[0].cancel()  # it has not been sent, and never is
+            later[0].cancel()  # cancelled before it was sent
             gate.open(5)
             results = await asyncio.gather(first, *later[1:])
             assert len(results) == 5

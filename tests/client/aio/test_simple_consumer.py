@@ -1,4 +1,5 @@
-"""The asyncio SimpleConsumer awaits messages without a thread, and gives back cancelled ones."""
+"""The asyncio SimpleConsumer awaits messages without a thread, and returns messages of cancelled
+calls."""
 
 import asyncio
 import itertools
@@ -54,7 +55,8 @@ async def test_waiting_aio_receives_use_no_thread_and_are_woken_by_messages(brok
         await consumer.subscribe(f"of-{group}")
         waiting = [asyncio.create_task(consumer.receive(1)) for _ in range(3 * CALLS_MAX)]
         await asyncio.sleep(0)
-        await asyncio.wait_for(consumer.subscribe(f"of-{group}"), 10)  # a thread is free for it
+        # the waiting receive occupies no thread
+        await asyncio.wait_for(consumer.subscribe(f"of-{group}"), 10)
         broker.send(f"of-{group}", *(f"{number}" for number in range(len(waiting))))
         found = list(itertools.chain.from_iterable(await asyncio.gather(*waiting)))
         assert len({each.body for each in found}) == len(waiting)
@@ -76,7 +78,8 @@ async def test_aio_receive_and_ack_never_block_the_loop(broker, topic, group, mo
 async def test_messages_of_a_cancelled_aio_receive_are_delivered_again_at_once(broker, group):
     topic = f"of-{group}"
     broker.create_topic(topic, 1)
-    await asyncio.to_thread(broker.send, f"first-{group}", "a")  # by a client that the broker keeps
+    # with a client that outlives the test
+    await asyncio.to_thread(broker.send, f"first-{group}", "a")
     heartbeats = f"rocketpoll heartbeat {broker.address}"
     await until(
         "its first heartbeat",
@@ -146,7 +149,7 @@ async def test_aio_receive_that_resumes_a_cancelled_one_waits_its_own_time(broke
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(consumer.receive(timeout_ms=1_000), 0.1)
         waiting = asyncio.create_task(consumer.receive(timeout_ms=600_000))
-        short = await consumer.receive(timeout_ms=1_500)  # the cancelled one has ended as well
+        short = await consumer.receive(timeout_ms=1_500)  # the cancelled receive has ended too
         assert short == []
         broker.send(topic, "later")
         (message,) = await waiting

@@ -1,4 +1,4 @@
-"""Tasks that wait for room in a queue get it in order, and none is skipped."""
+"""Tasks that wait for room in a queue get it in order; none is skipped."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def test_large_waiter_is_not_overtaken_by_small_ones():
     for name, size in (("small", 1), ("large", 8), ("later", 1), ("last", 2)):
         room.begin(name, size)
     await steps(3)
-    for _ in range(8):  # room for all of the small ones together, and not for the large one
+    for _ in range(8):  # room for all small items together, but not for the large one
         room.leave(1)
         await steps(3)
     room.begin("much later", 1)
@@ -64,12 +64,12 @@ async def test_cancelled_waiter_wakes_the_next_in_line():
     large, small = room.begin("large", 2), room.begin("small", 1)
     await steps(2)
     room.leave(1)
-    large.cancel()  # it is woken, and cannot look any more
+    large.cancel()  # woken, but cancelled before it runs
     await small
     assert room.came == ["first", "small"]
     await room.enter("in vain", 1, seconds=0.001)
     assert len(room.line.waiters) == 0
-    room.line.wake_first()  # nobody waits
+    room.line.wake_first()  # without waiters
 
 
 @told_in_a_loop

@@ -1,5 +1,4 @@
-"""One broker of each kind for the whole suite, and for each test a cluster's view of it,
-with our clients.
+"""One broker of each kind for the whole suite, and for each test a `Cluster` with our clients.
 
 With ROCKETPOLL_PEERS=1, producers, consumers and readers are also tested behind RocketMQ's proxy.
 """
@@ -25,11 +24,12 @@ NOT_THROUGH_THE_PROXY = {
     "test_operators_see_what_a_consumer_is_doing": "brokers know the proxy, and no members",
     "test_members_with_different_subscriptions_are_warned": "one member is the last to be known",
 }
-"""The tests that the proxy fails, and why: "Behind the proxy" in docs/rocketmq-differences.md."""
+"""Tests that fail behind the proxy, with the reason: "Behind the proxy" in
+docs/rocketmq-differences.md."""
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselect the tests of what the proxy does not serve."""
+    """Deselect tests of requests that the proxy does not support."""
     left_out = [item for item in items if _is_by_proxy(item) and not _is_served(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
@@ -72,7 +72,7 @@ def cluster(brokers):
 
 @pytest.fixture
 def is_ours(brokers):
-    """Return whether the broker has our extensions, on which no result may depend."""
+    """Return whether the broker has our extensions; they may change speed but no result."""
     return brokers[0] == "rocketpoll"
 
 
@@ -89,5 +89,5 @@ def both_clients(request, cluster):
         return
     clients = AioClients(cluster)
     yield clients
-    cluster.close()  # first: what it ends lives in the loop
+    cluster.close()  # before its event loop
     clients.close()

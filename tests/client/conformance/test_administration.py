@@ -39,7 +39,7 @@ def commit(cluster, group, topic, *offsets):
 
 
 def stored(cluster, group, topic, queues=2):
-    """Return a group's stored offsets; queues that are new count as well."""
+    """Return a group's stored offsets; also wait for queues that are new."""
     return [
         cluster.api.query_consumer_offset(
             cluster.address, group, cluster.queue(topic, each), set_zero_if_not_found=False
@@ -49,7 +49,7 @@ def stored(cluster, group, topic, queues=2):
 
 
 def filled(cluster, clients, count=20, queues=2):
-    """Fill the queues of a topic in turn, all with the same number of messages."""
+    """Fill the queues of a topic round-robin with the same number of messages."""
     topic = cluster.topic(queues)
     producer = clients.producer()
     for number, each in enumerate(messages(topic, numbers(count))):
@@ -61,9 +61,7 @@ def filled(cluster, clients, count=20, queues=2):
 def told_of(admin, cluster):
     try:
         return admin.runtime_info()[cluster.broker_name]
-    except (
-        BrokerRefused
-    ):  # by a RocketMQ broker in its first second, which has not counted anything yet
+    except BrokerRefused:  # in its first second, a RocketMQ broker has no statistics yet
         return {}
 
 
@@ -109,7 +107,8 @@ def test_topics_come_change_and_go(cluster, clients, admin):
 def test_topics_created_together_exist_with_their_settings_beside_known_ones(
     cluster, brokers, admin
 ):
-    """RocketMQ from 5.3 on skips a whole list if its first topic exists with the same settings."""
+    """RocketMQ from 5.3 on skips the whole list if its first topic exists with the same
+    settings."""
     prefix = cluster.group().replace("Group", "Many")
     names = [f"{prefix}{number}" for number in range(40)]
     fifo = TopicConfig(

@@ -11,7 +11,7 @@ from rmq_spark.client.errors import BrokerRefused
 
 @pytest.fixture
 def filled(cluster, clients):
-    """Create a topic of two queues with ten messages, of which a group has consumed four."""
+    """Create a topic of two queues with ten messages, four of which a group has consumed."""
     topic = cluster.topic(2)
     producer = clients.producer()
     for number, each in enumerate(messages(topic, numbers(10))):

@@ -1,4 +1,4 @@
-"""Bulk pulls return every record of a span once and in order, whatever the size of a response."""
+"""Bulk pulls return every record of a range once and in order, whatever the size of a response."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def topic(cluster, clients):
 
 @pytest.fixture(params=["all extensions", "none", "who waits reads"])
 def api(request, cluster):
-    """Use an API with our extensions, and one without, as for RocketMQ."""
+    """Return an API with our extensions, and one without, as for RocketMQ."""
     more = {"none": {"extensions": frozenset()}, "who waits reads": {"reads_itself": True}}
     return cluster.instance(**more.get(request.param, {})).api
 

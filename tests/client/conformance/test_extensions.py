@@ -1,4 +1,4 @@
-"""Extensions are negotiated with our broker and not with RocketMQ, and the results are the same."""
+"""Extensions are negotiated with our broker and not with RocketMQ; results are equal."""
 
 import pytest
 from support.clients.conformance_clients import bodies_of, messages, numbers, polled

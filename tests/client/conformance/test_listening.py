@@ -1,5 +1,5 @@
-"""Push consumers on every kind of broker: which messages a listener gets, once, again or never. The
-consumer's own logic is tested in tests/client/consumer."""
+"""Push consumers on every kind of broker: which messages a listener gets once, again or never.
+Tests of the consumer alone are in tests/client/consumer."""
 
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import Listener, bodies_of, messages, numbers
@@ -28,7 +28,7 @@ def test_push_listener_gets_each_message_once_and_group_resumes(cluster, clients
     listener = Listener()
     consumer = clients.push(listener, group, topic)
     listener.wait_for(numbers(40))
-    send(clients, topic, *numbers(20, start=40))  # now that pulls are held
+    send(clients, topic, *numbers(20, start=40))  # pulls are held by now
     assert sorted(listener.wait_for(numbers(60))) == numbers(60)
     assert {each.reconsume_times for each in listener.messages} == {0}
     consumer.shutdown()

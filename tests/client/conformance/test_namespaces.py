@@ -1,4 +1,5 @@
-"""Clients with a namespace on every kind of broker: users see short names, brokers full ones."""
+"""Clients with a namespace on every kind of broker: users see names without it, brokers names with
+it."""
 
 from __future__ import annotations
 

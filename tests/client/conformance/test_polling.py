@@ -1,6 +1,6 @@
 """Polling consumers on every kind of broker: each feature, and where consumption resumes.
 
-The consumer's own logic is tested in tests/client/consumer.
+Tests of the consumer alone are in tests/client/consumer.
 """
 
 import time
@@ -31,7 +31,7 @@ def clients(both_clients):
 
 @pytest.fixture
 def send(clients):
-    """Return a function that sends bodies to a topic, in order, to one queue or to all in turn."""
+    """Return a function that sends bodies to a topic, in order, to one queue or round-robin."""
     producer = clients.producer()
 
     def send(topic, *bodies, queue=None, **more):
@@ -158,7 +158,7 @@ def test_new_filter_of_assigned_queues_applies_while_a_pull_is_held(cluster, cli
 
 
 def _follows(consumer, send, choose_new):
-    """The consumer gets what the current filter matches, at once."""
+    """Check that the consumer immediately gets what the new filter matches."""
     send("first", tags="old")
     assert polled(consumer, 1) == ["first"]
     choose_new()
@@ -260,7 +260,7 @@ def test_auto_commit_is_done_at_shutdown(cluster, clients, send):
     send(topic, *numbers(10))
     first = clients.lite(group, topic)
     polled(first, 10)
-    assert first.poll(0) == []  # who polls again has dealt with what came before
+    assert first.poll(0) == []  # a poll confirms the messages of the previous one
     first.shutdown()
     send(topic, "new")
     assert polled(clients.lite(group, topic), 1) == ["new"]
@@ -327,7 +327,7 @@ def test_filtered_messages_do_not_depend_on_the_pull_batch_size(cluster, clients
         producer.send_batch(messages(topic, numbers(1, start=start), tags="Aa"))
         producer.send_batch(
             messages(topic, numbers(1, start=start + 1), tags="BB")
-        )  # of the same hash
+        )  # a tag with the same hash
     listener = Listener()
     clients.push(listener, topic=topic, selector="Aa", pull_batch_size=pull_batch_size)
     consumer = clients.lite(topic=topic, selector="Aa", pull_batch_size=pull_batch_size)

@@ -138,7 +138,7 @@ def test_closed_consumer_of_a_shared_instance_ends_a_receive_that_waits(
     cluster, simple, reads_itself
 ):
     topic = cluster.topic()
-    simple(topic)  # or the cluster cannot pop
+    simple(topic)  # skips if the cluster has no POP
     with ClientInstance(cluster.name_server, reads_itself=reads_itself) as instance:
         consumer = SimpleConsumer(cluster.group(), instance=instance)
         consumer.subscribe(topic)

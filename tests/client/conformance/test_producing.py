@@ -1,4 +1,4 @@
-"""Producers on every kind of broker: messages arrive whole, in each way of sending."""
+"""Producers on every kind of broker: each kind of send delivers messages unchanged."""
 
 from random import Random
 
@@ -13,7 +13,7 @@ from rmq_spark.wire.codes import MessageSysFlag
 
 LONG = "".join(f"line {number}\n" for number in range(10_000)).encode()
 MESSAGE_BYTES_MAX = 1 << 19
-"""The maxMessageSize of our broker under test; RocketMQ's have the default, which is larger."""
+"""maxMessageSize of our broker under test; RocketMQ brokers have the default, which is larger."""
 COMPRESSED = MessageSysFlag.COMPRESSED.value
 
 

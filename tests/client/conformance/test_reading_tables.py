@@ -1,6 +1,5 @@
 """Topics read as tables on every kind of broker, with and without extensions, match a consumer's
-messages.
-"""
+messages."""
 
 import time
 

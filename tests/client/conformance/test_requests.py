@@ -1,4 +1,4 @@
-"""Requests on every kind of broker: the reply of a consumer reaches the producer that waits."""
+"""Request-reply on every kind of broker: the reply of a consumer reaches the waiting producer."""
 
 import threading
 
@@ -30,7 +30,7 @@ def topic(cluster):
 
 @pytest.fixture
 def replies(clients, topic):
-    """Start a consumer that replies to each request with the result of a function."""
+    """Start a consumer that replies to each request with a function's result."""
 
     def start(reply):
         replier = clients.producer()
@@ -155,7 +155,7 @@ def test_reply_to_a_gone_requester_is_refused(clients, topic):
     with pytest.raises(ReplyTimeout):
         asker.request(Message(topic, b"x"), timeout_ms=500)
     (asked,) = clients.read(topic, 1)
-    replier.reply(asked, b"too late")  # and accepted, as by Java's clients
+    replier.reply(asked, b"too late")  # accepted, as by Java's clients
     asker.shutdown()
 
     def is_refused():

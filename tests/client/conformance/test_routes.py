@@ -14,8 +14,7 @@ from rmq_spark.wire.remoting.command import RemotingCommand
 
 @pytest.fixture
 def ask(cluster):
-    """Return an answer's JSON. RocketMQ writes some numeric keys without quotes; they are quoted
-    here."""
+    """Return the JSON of an answer, with quotes around numeric keys, which RocketMQ omits."""
 
     def ask(code, **ext_fields):
         async def answer():

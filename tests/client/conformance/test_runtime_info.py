@@ -67,9 +67,7 @@ def told(cluster):
         with Admin(cluster.name_server) as admin:
             try:
                 return admin.runtime_info()[cluster.broker_name]
-            except (
-                BrokerRefused
-            ):  # a RocketMQ broker in its first second, which has not counted anything yet
+            except BrokerRefused:  # in its first second, a RocketMQ broker has no statistics yet
                 return None
 
     return wait_until("figures", figures)
@@ -104,7 +102,7 @@ def test_runtime_info_delay_levels_show_delivered_and_stored_offsets(told):
 
 
 def test_runtime_info_counts_send_times_in_rocketmqs_cells(told):
-    if told["putMessageDistributeTime"] == "null":  # in a RocketMQ broker's first minute
+    if told["putMessageDistributeTime"] == "null":  # a RocketMQ broker's value in its first minute
         return
     cells = [each.split(":") for each in told["putMessageDistributeTime"].split(" ") if each]
     assert [name.strip("[]") for name, _ in cells] == CELLS
@@ -121,7 +119,7 @@ def test_runtime_info_disk_sizes_have_known_units(told):
 
 
 def test_runtime_info_disk_ratio_counts_usable_space_only(told):
-    """Space reserved for the administrator counts neither as used nor as free."""
+    """Space reserved for root counts neither as used nor as free."""
     (path,) = [name.partition("_")[2] for name in told if name.startswith("commitLogDiskRatio_")]
     _, used, available = shutil.disk_usage(path)
     expected = pytest.approx(

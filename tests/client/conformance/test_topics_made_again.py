@@ -15,13 +15,13 @@ from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.bodies.clients import MessageModel
 
 OLD, SHORTER, AS_LONG, LONGER = 8, 4, 8, 12
-PATIENCE_S = 60  # a pull is held for 20 s
+PATIENCE_S = 60  # brokers hold a pull for 20 s
 OFTEN = {"persist_consumer_offset_interval_ms": 200}
 KINDS = ("polling", "assigned", "concurrent", "orderly")
 
 
 class Member:
-    """A member of a group, and all messages that it received."""
+    """A member of a group, and the messages that it received."""
 
     def __init__(self, kind, clients, group, topic, **settings):
         self._had, self._listener = [], Listener()
@@ -58,7 +58,8 @@ def test_topic_recreated_during_a_held_pull_is_consumed_by_asyncio(cluster, both
 
 
 def check(cluster, clients, kind, count):
-    """Recreate the topic while a member's pull is held; the member must get all new messages."""
+    """Recreate the topic while a broker holds a member's pull; the member must get all new
+    messages."""
     topic, group = cluster.topic(1), cluster.group()
     cluster.send(topic, *numbers(OLD), queues=1)
     member, new = Member(kind, clients, group, topic), numbers(count, 100)

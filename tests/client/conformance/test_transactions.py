@@ -1,4 +1,5 @@
-"""Transactions on every kind of broker: a message is delivered if its producer says so."""
+"""Transactions on every kind of broker: a message is delivered only after its producer
+commits it."""
 
 import threading
 

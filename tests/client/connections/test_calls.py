@@ -1,4 +1,4 @@
-"""A call encodes its header, and reads the response or raises what it says."""
+"""A call encodes its header, and decodes the response or raises its error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One connection: responses, timeouts, silence, garbage, and how it ends for all that wait."""
+"""One connection: responses, timeouts, silence, garbage, and errors for all waiters at its end."""
 
 import socket
 import threading
@@ -102,7 +102,7 @@ def test_request_cancelled_before_it_is_enqueued_is_not_kept(connect, monkeypatc
         monkeypatch.setattr(connection._writer, "cancel", withdrawn.append)
         answer = ResponseFuture(connection, 105, 10, connection.clock(), lambda command: command)
         connection.submit(answer, ASK, may_batch=True)
-        assert withdrawn == [answer.opaque] * 2  # as it was forgotten, and behind that
+        assert withdrawn == [answer.opaque] * 2  # once when the request is discarded, once after it
 
 
 def test_body_of_megabytes_is_sent_and_returned(connect):
@@ -165,7 +165,7 @@ def test_server_silent_for_a_second_times_out_and_loses_its_connection(reads_its
         error = asked.exception(0)
         assert isinstance(error, RequestTimeout)
         assert (error.request_code, error.timeout_ms) == (105, 1_000)
-        # The broker has sent nothing since, so all other waiters fail as well.
+        # The broker has sent nothing meanwhile, so all other waiters fail as well.
         assert connection.is_closed
         assert connection.is_silent
         with pytest.raises(ConnectionClosed, match="silent for 1000 ms"):
@@ -177,7 +177,7 @@ def test_short_timeouts_close_connection_only_after_long_silence(reads_itself):
     with FakeServer(silent) as server:
         connection = connection_of(server, clock, reads_itself=reads_itself)
         held = connection.request_async(ASK, 60 * SECOND)
-        for _ in range(4):  # each learns little, but all together that it is silent
+        for _ in range(4):  # each timeout alone is too short, but all together prove silence
             assert not connection.is_closed
             hurried = connection.request_async(ASK, 250)
             clock.now += 0.25
@@ -190,8 +190,8 @@ def test_short_timeouts_close_connection_only_after_long_silence(reads_itself):
 
 @pytest.mark.parametrize(("answers_after", "falls_silent"), [(0.25, True), (2.25, False)])
 def test_silence_counts_from_an_answer_to_another_on(reads_itself, answers_after, falls_silent):
-    """A broker that falls silent after an answer costs one timeout; the next request within a
-    second does not."""
+    """A broker that falls silent after an answer costs one timeout; the next request fails within a
+    second."""
 
     def story(peer):
         peer.receive()
@@ -236,7 +236,7 @@ def test_slow_response_among_others_times_out_alone_and_keeps_the_connection(con
         first = peer.receive()
         peer.send(echo(peer.receive()))
         peer.receive()
-        peer.send(echo(first))  # too late
+        peer.send(echo(first))  # after its timeout
         request = peer.receive()
         peer.send(echo(request))
         peer.receive()
@@ -338,7 +338,7 @@ def test_response_with_another_opaque_is_ignored(connect):
 def test_response_held_up_in_the_reading_thread_is_a_request_timeout(connect, monkeypatch):
     go_on, answered = threading.Event(), ResponseFuture.on_response
 
-    def held_up(answer, command):  # as by a slow handler of the log
+    def held_up(answer, command):  # a slow handler of the log does the same
         go_on.wait(30)
         answered(answer, command)
 
@@ -392,7 +392,7 @@ def test_request_of_a_broker_on_a_client_connection_is_answered(connect):
         request = peer.receive()
         peer.send(RemotingCommand(307, opaque=5))
         answers.append(peer.receive())
-        peer.send(RemotingCommand(40, opaque=6, flag=2))  # one-way: no answer
+        peer.send(RemotingCommand(40, opaque=6, flag=2))  # one-way, so there is no response
         peer.send(echo(request))
         asked.set()
         peer.receive()
@@ -477,7 +477,7 @@ def test_self_reading_connection_notices_closed_server_before_next_request():
 
 
 def test_request_of_a_broker_that_has_closed_the_connection_is_not_processed():
-    """The answer would need the lock of the request that has detected the end."""
+    """A response would need the lock of the request that has detected the end."""
     requests = []
     own, theirs = socket.socketpair()
     connection = RemotingConnection(

@@ -1,4 +1,4 @@
-"""Connections are shared by address, agree on extensions, sign requests and are reopened."""
+"""Connections are shared by address, negotiate extensions, sign requests and are reopened."""
 
 import threading
 
@@ -27,7 +27,7 @@ ASK = RemotingCommand(28, ext_fields={"topic": "T", "_UNIQUE_KEY_QUERY": "true"}
 
 
 class Heard:
-    """A RocketMQ broker that records its requests."""
+    """A RocketMQ broker that records requests."""
 
     def __init__(self, version=407):
         self.requests = []
@@ -56,7 +56,7 @@ def test_connection_is_shared_per_address_and_reopened_after_close(connections):
 
 
 def test_silent_extension_negotiation_times_out_with_the_request():
-    """A request with a timeout of 300 ms does not wait longer for the negotiation before it."""
+    """A request with a timeout of 300 ms waits no longer for the negotiation."""
     with FakeServer(silent) as server:
         instance = ClientInstance("127.0.0.1:1", request_timeout_ms=300)
         try:
@@ -71,7 +71,7 @@ def test_connection_closed_while_idle_is_reopened_without_a_failed_request(
     reads_itself,
 ):
     def story(peer):
-        for _ in range(2):  # the question for extensions, and one request; then it closes
+        for _ in range(2):  # the negotiation, one request, then the end
             peer.send(heard(peer.receive()))
 
     heard = Heard()
@@ -80,7 +80,7 @@ def test_connection_closed_while_idle_is_reopened_without_a_failed_request(
         for _ in range(3):
             assert connections.request(server.address, ASK).remark == "yes"
             server._threads[-1].join(10)
-            if not reads_itself:  # its thread notices a moment later
+            if not reads_itself:  # the reading thread notices a moment later
                 wait_until("an end", lambda: connections.get(server.address) is None)
         assert len(server.peers) == 3
         connections.shutdown()
@@ -149,7 +149,7 @@ def test_slow_connect_marks_the_address_as_silent(monkeypatch):
             connections.connect(server.address, 10_000)
         assert connections.silent_addresses == (server.address,)
         is_back.set()
-        # Who asks has it looked at again, and waits for nothing.
+        # A query starts a new check, and waits for nothing.
         wait_until("a broker that is back", lambda: not connections.is_silent(server.address))
         assert connections.is_ready(server.address)
     connections.shutdown()

@@ -1,4 +1,4 @@
-"""Broker addresses mapped to others than those that name servers return."""
+"""Broker addresses replaced by others than those that name servers return."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A fork waits until no thread is within OpenSSL, so that the child can use it at once."""
+"""A fork waits until no thread is inside OpenSSL, so that the child can use OpenSSL immediately."""
 
 import os
 import threading
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 def forked(action):
-    """Return whether a child of this process finishes an action before an alarm."""
+    """Return whether a child process finishes an action before an alarm."""
     child = os.fork()
     if child == 0:
         os._exit(0 if action() else 1)
@@ -28,7 +28,7 @@ def test_fork_waits_for_calls_into_openssl_and_the_child_finds_locks_free():
     def call():
         with lock:
             within.set()
-            threading.Event().wait(0.2)  # a call into OpenSSL, without Python's lock
+            threading.Event().wait(0.2)  # like a call into OpenSSL: it releases the GIL
             ended.append(True)
 
     thread = threading.Thread(target=call)
@@ -42,7 +42,7 @@ def test_fork_waits_for_calls_into_openssl_and_the_child_finds_locks_free():
 def test_fork_while_the_fork_lock_is_held_waits_a_bounded_time(monkeypatch):
     monkeypatch.setattr(fork_hooks, "_WAIT_SECONDS", 0.05)
     lock = fork_lock()
-    with lock:  # a signal handler forks here
+    with lock:  # as in a signal handler that forks
         assert forked(lambda: not lock.acquire(timeout=0.01) and fork_lock().acquire(timeout=1))
     assert lock.acquire(timeout=1)
 

@@ -1,4 +1,5 @@
-"""Frames are written in order, in few writes, and cancelled ones only if none of it was sent."""
+"""Frames are written in order and in few writes; a frame can be cancelled until its first byte is
+sent."""
 
 import select
 import socket
@@ -20,7 +21,7 @@ HERE = "broker:10911"
 
 
 class Room:
-    """Both ends of a stream, and what the writer reports."""
+    """Both ends of a stream, and the events that the writer reports."""
 
     def __init__(self, clock=time.monotonic, kind=socket.socket):
         own, self.theirs = socket.socketpair()
@@ -105,7 +106,7 @@ def test_write_timeout_to_stalled_peer_keeps_connection_open_for_others(room):
     with pytest.raises(RequestTimeout) as raised:
         room.writer.write(ASK._replace(opaque=1, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
     assert (raised.value.request_code, raised.value.timeout_ms) == (105, 50)
-    with pytest.raises(RequestTimeout):  # of this one nothing was sent, and nothing will be
+    with pytest.raises(RequestTimeout):  # none of its bytes was sent, or will be
         room.writer.write(ASK._replace(opaque=2, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
     assert room.ended == []
     found = []
@@ -137,11 +138,11 @@ def test_enqueue_writes_in_the_callers_thread_if_no_writer_thread_can_start(room
 
 
 LARGE = bytes(SLICE_BYTES)
-"""The body of a request that is a slice of its own."""
+"""The body of a request that needs a write of its own."""
 
 
 def gathered(room, count):
-    """Return a writer whose peer does not read; the first requests fill the socket buffers."""
+    """Return a writer whose peer does not read, after requests have filled the socket buffers."""
     for opaque in range(count):
         room.writer.enqueue(ASK._replace(opaque=opaque, body=LARGE))
     wait_until("it is stuck", lambda: room.writer._in_flight and not room.is_writable)
@@ -157,7 +158,7 @@ def test_cancelled_frame_that_was_not_begun_is_never_written_and_frees_its_bytes
         if opaque % 2 and opaque > stuck:
             room.writer.cancel(opaque, lambda opaque=opaque: released.append(opaque))
     left = [opaque for opaque in range(40) if opaque <= stuck or not opaque % 2]
-    assert len(released) == 40 - len(left)  # at once
+    assert len(released) == 40 - len(left)  # without waiting
     assert before - room.writer.unwritten_bytes >= len(released) * SLICE_BYTES
     assert room.received(len(left)) == left
     wait_until("all is written", lambda: not room.writer.unwritten_bytes)
@@ -255,7 +256,7 @@ def test_interrupt_before_anything_is_sent_keeps_connection_open(room):
     assert room.ended == []
 
 
-# ---- written by the asking thread, at the end of its turn
+# ---- the requesting thread writes, at the end of its turn
 
 
 class Counting(socket.socket):
@@ -297,7 +298,7 @@ def test_writer_thread_sends_what_the_socket_refuses_at_the_end_of_a_turn(room):
         turn.pop()()
     assert not room.is_writable
     room.writer.enqueue(ASK._replace(opaque=count), turn.append)
-    assert room.writer.unwritten_bytes > 0  # nobody has waited for the peer
+    assert room.writer.unwritten_bytes > 0  # no thread has waited for the peer
     assert room.received(count + 1) == list(range(count + 1))
     wait_until("all written", lambda: room.writer.unwritten_bytes == 0)
     assert room.ended == []
@@ -341,7 +342,7 @@ class Polled(socket.socket):
 
 
 def test_frame_cancelled_as_its_turn_ends_keeps_connection_open():
-    """The reading thread cancels requests at their timeouts, at any moment."""
+    """The reading thread may cancel a request at any moment, when it times out."""
     turn, released = [], []
     with closing(Room(kind=Polled)) as room:
         room.own.on_poll = lambda: room.writer.cancel(1, lambda: released.append(1))

@@ -1,4 +1,4 @@
-"""Receive buffers are made without numpy and without clearing them."""
+"""Receive buffers are allocated without numpy and without zeroing."""
 
 import subprocess
 import sys

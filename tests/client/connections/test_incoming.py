@@ -1,4 +1,4 @@
-"""Received bytes become commands in their order, and the reason for an end."""
+"""Received bytes become commands in order, and a reason when the stream ends."""
 
 import itertools
 import socket
@@ -20,7 +20,7 @@ def request(number, body=b""):
 
 
 class Room:
-    """One end of a connection, and what is read at the other."""
+    """One end of a connection, and the commands that the other end receives."""
 
     def __init__(self):
         self.now = 100.0

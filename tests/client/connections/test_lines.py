@@ -1,4 +1,4 @@
-"""A line to a broker is dialled once for all callers, and again after a failure."""
+"""A line connects to a broker once for all callers, and again after a failure."""
 
 import threading
 import time
@@ -101,7 +101,7 @@ def lines(wires, ready, ended):
 
 
 def in_threads(count, action):
-    """Run an action in a number of threads; `join` returns their results and errors."""
+    """Run an action in several threads; `join` returns their results and errors."""
     found = []
 
     def act():
@@ -152,7 +152,7 @@ def test_connect_failure_reaches_all_waiting_callers_and_the_next_call_retries(l
     wires.errors.append(ConnectionFailed(A, "no route to host"))
     join = in_threads(4, lambda: lines.get_or_connect(A))
     wait_until("all wait", lambda: wires.dialled)
-    time.sleep(0.05)  # who comes later is served by the next one, which is right as well
+    time.sleep(0.05)  # a late caller uses the next connection, which is right as well
     wires.go_on.set()
     found = join()
     assert any(isinstance(each, ConnectionFailed) for each in found)
@@ -179,7 +179,7 @@ def test_silent_broker_is_redialed_in_background_while_asked_for(lines, wires, m
         lines.get_or_connect(A)
     assert lines.silent_addresses == (A,)
     wires.go_on.clear()
-    assert lines.is_silent(A)  # which waits for nobody
+    assert lines.is_silent(A)  # does not block
     wires.go_on.set()
     wait_until("it is there again", lambda: not lines.is_silent(A))
     assert lines.silent_addresses == ()
@@ -239,7 +239,7 @@ def test_failed_agreement_does_not_call_the_ready_callback(lines, wires, ready):
 
 def test_late_close_of_an_old_connection_keeps_the_new_line(lines):
     old = lines.get_or_connect(A).connection
-    old.is_closed = True  # but nobody has said so yet
+    old.is_closed = True  # closed, but not yet removed
     new = lines.get_or_connect(A)
     old._on_closed(old)
     assert lines.get(A) is new
@@ -249,7 +249,7 @@ def test_shutdown_fails_waiting_callers_and_closes_late_connections(lines, wires
     wires.go_on.clear()
     join = in_threads(3, lambda: lines.get_or_connect(A))
     wait_until("somebody dials", lambda: wires.dialled)
-    time.sleep(0.05)  # who comes later is refused all the same
+    time.sleep(0.05)  # a late caller fails as well
     lines.shutdown()
     assert [type(each) for each in join()] == [ClientShutDown] * 3
     wires.go_on.set()
@@ -271,7 +271,7 @@ def test_connect_fails_when_no_thread_can_start_and_the_next_call_retries(lines,
 
 def test_forked_child_drops_connections_silently(lines, wires):
     wire = lines.get_or_connect(A).connection
-    lines._lock.acquire()  # by a thread that is not there any more
+    lines._lock.acquire()  # as by a thread that the fork has removed
     lines._after_fork()
     assert wire.is_forgotten
     assert wires.closed == []

@@ -1,6 +1,6 @@
 """A MemoryError at any line of the connection threads: every waiting caller gets an error.
 
-The threads that read and write serve many callers. If one ended here, all of them would wait for
+The threads that read and write serve many callers. If one ended here, all callers would wait for
 ever, for example in a container with little memory.
 """
 
@@ -27,7 +27,7 @@ def echo(request):
 
 
 def answers_to_some(peer):
-    """Answer all requests but the first, in one write, and close."""
+    """Answer all requests but the first in one write, and close."""
     requests = [peer.receive() for _ in range(REQUESTS)]
     peer.send(b"".join(echo(request).encode() for request in requests[1:]))
 
@@ -42,7 +42,8 @@ def outcome(answer):
 
 
 def assert_all_are_told(files, work, usually):
-    """Run work repeatedly, with a MemoryError at one line after the other; it returns outcomes."""
+    """Run work repeatedly, with a MemoryError at each of its lines in turn; the work returns
+    outcomes."""
     none = MemoryFault(files)
     assert work(none) == usually
     for number in none.first_and_last_of_each():
@@ -53,7 +54,7 @@ def assert_all_are_told(files, work, usually):
 
 @pytest.fixture
 def read_on(monkeypatch):
-    """Return a reading thread's work, which the test runs itself."""
+    """Return the body of the reading thread, which the test runs itself."""
     read_on = RemotingConnection._run
     monkeypatch.setattr(RemotingConnection, "_run", lambda _: None)
     return read_on
@@ -66,7 +67,7 @@ def test_out_of_memory_in_the_reader_fails_all_waiters(read_on):
         with fault:
             read_on(connection)
         assert connection.is_closed
-        connection._socket.close()  # it may have been its end that lacked memory
+        connection._socket.close()  # closing may itself have run out of memory
         return [outcome(each) for each in answers]
 
     with FakeServer(answers_to_some) as server:
@@ -74,7 +75,7 @@ def test_out_of_memory_in_the_reader_fails_all_waiters(read_on):
 
 
 def test_out_of_memory_in_the_reader_at_a_timeout_fails_all_waiters(read_on):
-    """The reader expires the requests whose callers do not wait at the moment."""
+    """The reader expires requests whose callers are not waiting at the moment."""
 
     def wait_in_vain(fault):
         connection = RemotingConnection.connect(server.address)
@@ -84,7 +85,7 @@ def test_out_of_memory_in_the_reader_at_a_timeout_fails_all_waiters(read_on):
         connection._read_once = lambda *_: None
         with fault:
             read_on(connection)
-        connection._socket.close()  # it may have been its end that lacked memory
+        connection._socket.close()  # closing may itself have run out of memory
         return [outcome(each) for each in answers]
 
     with FakeServer(silent) as server:
@@ -95,7 +96,8 @@ def test_out_of_memory_in_the_reader_at_a_timeout_fails_all_waiters(read_on):
 def test_out_of_memory_in_the_writer_fails_all_waiters():
     def gather(fault):
         connection = RemotingConnection.connect(server.address)
-        connection._writer._thread = threading.current_thread()  # who writes, and begins no other
+        # so that the writer starts no thread
+        connection._writer._thread = threading.current_thread()
         answers = [
             connection.request_async(ASK, MINUTE_MS, may_batch=True) for _ in range(REQUESTS)
         ]

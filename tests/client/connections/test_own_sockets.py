@@ -22,7 +22,7 @@ def listener():
 
 @pytest.fixture
 def full_listener():
-    """Return a listener with a full backlog, at which connecting clients wait."""
+    """Return a listener with a full backlog, so that connecting clients wait."""
     with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as server:
         waiting = []
         for _ in range(4):
@@ -63,7 +63,7 @@ def test_connected_socket_is_closed_in_a_forked_child_and_works_in_the_parent(li
 
 
 def test_closed_socket_does_not_keep_others_open_in_a_child(listener, monkeypatch):
-    """gevent's close raises another error for an invalid descriptor."""
+    """gevent raises another error when it closes an invalid descriptor."""
     real = os.close
 
     def close(descriptor):
@@ -99,7 +99,7 @@ def test_socket_being_connected_is_closed_in_a_child(full_listener):
     assert forked(lambda: not is_open(descriptor))
     assert is_open(descriptor)
     with suppress(OSError):
-        dialled.shutdown(socket.SHUT_RDWR)  # it would dial for as long as that
+        dialled.shutdown(socket.SHUT_RDWR)  # otherwise it would keep trying
     del dialled
     thread.join(PATIENCE_S)
 

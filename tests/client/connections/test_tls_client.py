@@ -32,7 +32,8 @@ CLIENT = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certifica
 
 
 def answer_of(server, settings, **more):
-    """Return what a server sends to a client with these settings, or raise the client's error."""
+    """Return the response of a server to a client with these settings, or raise the
+    client's error."""
     tls = settings and TlsClient(settings)
     connection = RemotingConnection.connect(server.address, tls=tls, **more)
     try:
@@ -93,13 +94,13 @@ def test_tls_without_verify_accepts_any_certificate_with_a_warning(caplog):
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_missing_client_certificate_is_explained(version):
-    """Under TLS 1.3 a client learns of the refusal only with the first response."""
+    """With TLS 1.3 the client learns of the refusal only with the first response."""
     context = server_context(clients_of="ca.pem")
     context.maximum_version = version
     with FakeServer(answering(lambda request: request.respond(0, "yes")), context) as server:
         assert answer_of(server, CLIENT) == "yes"
         kind = TlsFailed if version is ssl.TLSVersion.TLSv1_2 else ConnectionClosed
-        # A reset may overtake the reason; then the client says what it may be.
+        # A reset may arrive before the alert; then the error lists possible reasons.
         why = why_not(server, TRUSTING, kind)
         assert re.search(
             "Pass one that its authority signed, and the key|require a certificate", why
@@ -107,7 +108,7 @@ def test_missing_client_certificate_is_explained(version):
 
 
 def test_unknown_client_certificate_is_explained():
-    """Under TLS 1.3 the request may have been sent by then, and the alert may get lost."""
+    """With TLS 1.3 the request may have been sent already, and the alert may get lost."""
     with server_of(clients_of="other-ca.pem") as server:
         said = why_not(server, CLIENT, (TlsFailed, ConnectionClosed))
     assert re.search(
@@ -138,10 +139,10 @@ def test_silent_tls_server_costs_the_connect_timeout():
 
 
 def test_tls_server_closed_before_the_handshake_is_explained():
-    """Python returns a socket without TLS in this case."""
+    """Python then returns a socket without TLS."""
     here, there = socket.socketpair()
     there.close()
-    alone = socket.socket()  # was never connected, as one that was reset is not any more
+    alone = socket.socket()  # unconnected, like a socket after a reset
     for sock in (here, alone):
         with pytest.raises(TlsFailed, match="as a server without TLS does"):
             TlsClient(TRUSTING).handshake(sock, "h:1", "h", 1)
@@ -274,7 +275,7 @@ def test_client_instance_with_invalid_tls_settings_is_refused():
 
 
 def test_tls_handshake_does_not_hold_the_fork_lock(monkeypatch):
-    """The thread that connects must not hold the lock for which a fork waits."""
+    """The connecting thread must not hold the lock for which a fork waits."""
     held = []
     made = TlsSocket.__init__
 

@@ -1,4 +1,4 @@
-"""OpenSSL's errors in plain words; those that servers really cause are in test_tls_client."""
+"""OpenSSL's errors in plain words; test_tls_client tests those that servers really cause."""
 
 import ssl
 
@@ -53,7 +53,7 @@ def test_unknown_tls_error_reason_is_passed_on():
     "error",
     [
         ssl.SSLEOFError(8, "EOF"),
-        ssl.SSLZeroReturnError(6, "closed"),  # what Debian 12's Python makes of it
+        ssl.SSLZeroReturnError(6, "closed"),  # as in Debian 12's Python
         ConnectionResetError(104, "reset"),
     ],
     ids=["end of file", "closed", "reset"],

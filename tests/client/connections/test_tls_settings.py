@@ -1,4 +1,4 @@
-"""TLS settings are read once, checked by name, and show no secret."""
+"""TLS settings are read once, checked by name, and never show a secret."""
 
 import pickle
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_files_are_read_once_and_kept_so_that_they_travel():
     settings = TlsSettings.of_files(
         **CA, **LOCKED, key_password="rocketpoll", server_name="brokers"
     )
-    again = pickle.loads(pickle.dumps(settings))  # noqa: S301  # what Spark does
+    again = pickle.loads(pickle.dumps(settings))  # noqa: S301  # as Spark does
     assert again == settings
     assert hash(again) == hash(settings)
     assert again.ca.text == Path(CA["ca_file"]).read_text(encoding="ascii")

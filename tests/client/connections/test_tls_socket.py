@@ -73,7 +73,7 @@ def test_thousands_of_answers_that_come_at_once_are_all_read(connect):
 
 @pytest.mark.parametrize("_", range(6))
 def test_tls_connection_is_written_by_many_threads_while_read(connect, _):
-    """With Python's own socket, one round in four fails here up to Python 3.12."""
+    """With Python's own socket, one round in four fails up to Python 3.12."""
     with serving(answering(echo)) as server:
         connection = connect(server.address)
         went_well = []
@@ -95,13 +95,13 @@ def test_tls_connection_is_written_by_many_threads_while_read(connect, _):
 
 
 def test_tls_peers_sending_megabytes_simultaneously_do_not_deadlock():
-    """A writer without room must not block the reader, which makes the room."""
+    """A blocked writer must not block the reader, because reading is what unblocks the writer."""
     each, count = bytes(1 << 20), 12
     heard = []
 
     def story(peer):
         requests = [peer.receive() for _ in range(count)]
-        for request in requests:  # nothing of what the client says is read meanwhile
+        for request in requests:  # the peer reads nothing meanwhile
             peer.send(echo(request._replace(body=each)))
         heard.extend(len(peer.receive().body) for _ in range(count))
         done.set()
@@ -131,7 +131,7 @@ def test_tls_response_in_small_pieces_is_assembled(connect):
 
 
 def say_goodbye(peer):
-    """Close as a clean server does, without waiting for an answer."""
+    """Close cleanly, without waiting for an answer."""
     peer.socket.settimeout(0)
     with suppress(ssl.SSLWantReadError):
         peer.socket.unwrap()
@@ -183,7 +183,8 @@ def test_tls_server_that_accepts_no_bytes_does_not_hang_a_sender(connect):
     with serving(lambda _: stop.wait(30)) as server:
         connection = connect(server.address)
         with pytest.raises((RequestTimeout, ConnectionClosed)):
-            connection.request(ASK._replace(body=bytes(15 << 20)), 1_500)  # silence is a second's
+            # silence is detected after a second
+            connection.request(ASK._replace(body=bytes(15 << 20)), 1_500)
         assert connection.is_closed
         stop.set()
 
@@ -193,7 +194,7 @@ def test_close_under_tls_wakes_waiters_and_notifies_the_server():
 
     def story(peer):
         silent(peer)
-        ended.append("in order")  # a cut would have been an error
+        ended.append("in order")  # a truncated stream raises an error
 
     with serving(story) as server:
         connection = RemotingConnection.connect(server.address, tls=TlsClient(TRUSTING))

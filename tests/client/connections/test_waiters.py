@@ -1,4 +1,5 @@
-"""Each pending request hears its own response, its timeout or the end of the connection once."""
+"""Each pending request gets exactly one outcome: its response, its timeout or the end of the
+connection."""
 
 from math import inf
 

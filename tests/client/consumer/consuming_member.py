@@ -1,4 +1,4 @@
-"""A group member as a process, which can be killed: it writes a line for each message.
+"""A group member in its own process, which tests can kill: it writes a line for each message.
 
     python consuming_member.py NAME_SERVER GROUP TOPIC
 
@@ -23,7 +23,7 @@ from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 def main() -> None:
     """Consume until SIGTERM."""
     name_server, group, topic = sys.argv[1:]
-    leaving = threading.Event()  # the broker may know this member before `start` has come back
+    leaving = threading.Event()  # the broker may know this member before `start` returns
     signal.signal(signal.SIGTERM, lambda *_: leaving.set())
     settings = LitePullSettings(
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,

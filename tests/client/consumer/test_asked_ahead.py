@@ -1,4 +1,4 @@
-"""Committed offsets of many queues are prefetched in few requests, each used once."""
+"""Committed offsets of many queues are prefetched in few requests; each is used once."""
 
 import threading
 
@@ -23,7 +23,8 @@ def queues(count, broker="broker-a"):
 
 
 class FarBroker:
-    """Answers no request before as many wait as are allowed: each round is one round trip."""
+    """A broker that answers only when the maximum number of requests is pending, as a
+    distant one."""
 
     def __init__(self, requests):
         self._left, self._inside = requests, 0
@@ -91,7 +92,7 @@ def test_prefetched_offset_is_used_once_and_expires(bench):
     bench.clock.move(PREFETCH_MS_MAX)
     bench.ahead.get(other)
     assert len(bench.asked) == 3
-    bench.ahead.get(other)  # it begins again
+    bench.ahead.get(other)  # starts another prefetch
     bench.clock.move(1)
     bench.ahead.get(third)
     assert bench.asked[3:] == [other, third]
@@ -126,7 +127,7 @@ def test_answers_of_a_broker_that_takes_its_time_are_no_older_for_the_last_queue
     def answer(queue):
         asked.append(queue)
         if len(asked) % OFFSET_THREADS_MAX == 0:
-            bench.clock.move(PREFETCH_MS_MAX)  # a round trip, for all sixteen
+            bench.clock.move(PREFETCH_MS_MAX)  # one round trip for all sixteen
         return queue.queue_id
 
     asked, wanted = [], queues(256)
@@ -145,7 +146,7 @@ def test_failed_prefetch_is_repeated_and_others_keep_their_offsets(bench):
         bench.ahead.get(one)
     assert bench.ahead.get(other) == 10
     bench.faults = {}
-    with pytest.raises(SystemBusy):  # what came of it just now
+    with pytest.raises(SystemBusy):  # the recent result
         bench.ahead.get(third)
     assert len(bench.asked) == 3
     assert (bench.ahead.get(third), bench.ahead.get(one)) == (20, 0)

@@ -168,7 +168,7 @@ def test_reassigned_queue_gets_new_state():
 
 
 def test_ten_thousand_revocations_in_flight_lose_nothing():
-    """Two members own a queue in turn; each pull is answered before or after its revocation."""
+    """Two members own a queue alternately; each pull is answered before or after its revocation."""
     dice, committed, returned, end = random.Random(28), 0, set(), 0
     for _ in range(10_000):
         end += dice.randrange(3)
@@ -247,7 +247,7 @@ def test_paused_assigned_queue_hands_out_no_messages(assigned):
 
 
 class HandedOutAsTaken(RuleBasedStateMachine):
-    """Compares two queues with the same events: one returns batches, the other single messages."""
+    """Compares two queues on the same events: one returns batches, the other single messages."""
 
     @initialize(confirms=st.booleans())
     def start(self, confirms):
@@ -345,7 +345,8 @@ TestHandedOutAsTaken = HandedOutAsTaken.TestCase
 
 
 class NothingIsSkipped(RuleBasedStateMachine):
-    """Random pulls, seeks and revocations: every message that counts as consumed was returned."""
+    """Random pulls, seeks and revocations: each message counts as consumed only after it was
+    returned."""
 
     @initialize()
     def start(self):
@@ -363,7 +364,7 @@ class NothingIsSkipped(RuleBasedStateMachine):
         epoch, offset = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         now_epoch, now_offset = self.assigned.pull_position()
         if epoch == now_epoch and offset != now_offset:
-            return  # a task has one pull of an epoch under way
+            return  # a task has one pending pull per epoch
         end, offsets = offset, []
         for gap in gaps:
             offsets.append(end + gap)

@@ -33,7 +33,7 @@ class Bench:
 
 
 def published(assigned):
-    """Return the offsets that the queue reports."""
+    """Return the offsets that the queue reports as processed."""
     found = {}
     assigned.publish_consumed(found.__setitem__)
     return found
@@ -81,7 +81,7 @@ def test_without_auto_commit_only_user_commits_are_stored():
 
 
 def test_offset_reset_during_auto_commit_is_kept(bench):
-    """The offset is read when it is stored, not together with those of all queues."""
+    """Each queue's offset is read right before it is stored, not for all queues together."""
     other = AssignedQueue(OTHER, bench.clock)
     other.set_first_offset(0, StartPosition(8, QueueFingerprint()))
     both = SimpleNamespace(all=lambda: [bench.assigned, other])

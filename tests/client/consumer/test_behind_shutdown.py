@@ -1,7 +1,7 @@
 """An orderly listener that is busy when its consumer shuts down may finish its message.
 
-Until then, its queue goes to no other consumer, in this process or another; right after, to the
-next one.
+Until then, no other consumer gets its queue, in this process or another; right after, the next one
+does.
 """
 
 import threading
@@ -18,7 +18,7 @@ from rmq_spark.client.consumer.settings import PushSettings
 BODIES = ["0", "1", "2", "3"]
 PATIENCE_S = 30
 LOOKS_S = 1.5
-"""A queue that is somebody else's is looked at each second."""
+"""Seconds within which a member retries a queue that another owns: it tries each second."""
 
 
 class Listener:
@@ -142,9 +142,10 @@ def test_queue_lock_is_renewed_after_shutdown_while_the_listener_runs(
         brokers, "lock", lambda queues: lock(asked.append(each) or each for each in queues)
     )
     wait_until("renewals", lambda: len(asked) > 3, PATIENCE_S)
-    assert set(asked) == {cluster.queue(topic)}  # and none that nobody is at
+    assert set(asked) == {cluster.queue(topic)}  # no queue that nobody holds
     wait_until("an end", lambda: "a listener still runs" in caplog.text, PATIENCE_S)
-    wait_until("no more", lambda: consumer.health().threads == 1, PATIENCE_S)  # the listener's
+    # only the listener's thread
+    wait_until("no more", lambda: consumer.health().threads == 1, PATIENCE_S)
     assert not cluster.api.lock(cluster.address, group, "another", [cluster.queue(topic)])
     assert cluster.api.lock(cluster.address, group, "another", [cluster.queue(topic, 1)])
 

@@ -1,6 +1,5 @@
 """Between a poll and its commit, no event commits unreturned messages or moves another member's
-offset back.
-"""
+offset back."""
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -45,7 +44,7 @@ class Member:
 
 
 class Scene:
-    """A topic of one queue, and a member of a group that has polled two of its messages."""
+    """A topic of one queue, and a member that has polled two of its messages."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -57,7 +56,7 @@ class Scene:
         self.consumer = self.member.consumer
 
     def joins(self):
-        """Let a second member, first by name, take over the queue."""
+        """Let a second member take over the queue; its name sorts first."""
         other = Member(self.cluster, self.group, self.topic, "a")
         wait_until("it has the queue", other.consumer.assignment, PATIENCE_S)
         wait_until("the first has it no more", lambda: not self.consumer.assignment(), PATIENCE_S)
@@ -68,7 +67,7 @@ class Scene:
         try:
             return self.cluster.stored_offset(self.group, self.topic)
         except ClientError:
-            return None  # there is none yet
+            return None  # there is no file yet
 
     def commit(self):
         self.consumer.commit()
@@ -162,7 +161,7 @@ def test_commit_stores_only_polled_offsets_of_owned_queues(cluster, happens):
     expected = happens(scene)
     scene.commit()
     implementation_of(scene.consumer).request_rebalance()
-    if expected is None:  # it was polled; another member may have been told so, or not
+    if expected is None:  # polled messages: another member may or may not know of them
         assert scene.stored in {None, -1, 0, POLLED}
     else:
         wait_until("the offset", lambda: scene.stored == expected, PATIENCE_S)

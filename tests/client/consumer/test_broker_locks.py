@@ -1,4 +1,4 @@
-"""Queue locks are requested together, expire, and are released with the offsets stored first."""
+"""Queue locks are requested together, expire, and are released after the offsets are stored."""
 
 import logging
 
@@ -18,7 +18,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class AtOnce:
-    """An executor that runs tasks at once, in the order of the brokers' names."""
+    """An executor that runs tasks immediately, ordered by broker name."""
 
     def for_broker(self, _broker):
         return self
@@ -54,7 +54,7 @@ class Brokers:
 
 
 class Member:
-    """The locks of a member with these queues."""
+    """The queue locks of a member."""
 
     def __init__(self, *requests):
         self.requests, self.brokers, self.persisted, self.told = [*requests], Brokers(), [], []
@@ -118,7 +118,7 @@ def test_dropped_queue_is_not_locked_again():
     requests = [request(0), request(1)]
     member = Member(*requests)
     requests[0].process_queue.drop()
-    requests[1].process_queue.retire()  # a listener is at it still
+    requests[1].process_queue.retire()  # its listener is still running
     member.locks.lock_all()
     assert member.brokers.asked == [{requests[1].queue}]
 

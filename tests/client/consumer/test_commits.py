@@ -1,4 +1,4 @@
-"""Immediate commits of a member skip queues that were recreated meanwhile."""
+"""A member's immediate commits skip queues of topics that were recreated meanwhile."""
 
 import asyncio
 import threading
@@ -39,7 +39,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 def polled(consumer, count):
-    """Poll at least this number of messages."""
+    """Poll at least this many messages."""
     found = []
     while len(found) < count:
         found += consumer.poll(1_000)
@@ -94,7 +94,7 @@ def test_broadcasting_commit_keeps_the_last_message_of_its_queue(tmp_path):
 
 
 class FarBroker:
-    """Stores offsets, a limited number at a time, each taking a round trip."""
+    """Stores a limited number of offsets at a time; each store takes a round trip."""
 
     def __init__(self, at_once):
         self._together = threading.Barrier(at_once)
@@ -152,7 +152,7 @@ def test_hanging_broker_does_not_delay_offsets_of_others():
 
 
 class Moved:
-    """An offset store whose offset an operator or the member moves."""
+    """An offset store whose offset an operator or the member changes."""
 
     def __init__(self, *, by_operator):
         self.moves, self.remembered, self.told, self._by_operator = 0, 8, [], by_operator
@@ -228,7 +228,7 @@ def test_delayed_commit_does_not_undo_an_operators_offset_reset(monkeypatch, how
             committing.start()
             assert waits.wait(PATIENCE_S)
             move(admin, queue, how)
-            assert len(consumer.poll(PATIENCE_S * 1_000)) == 10  # once more
+            assert len(consumer.poll(PATIENCE_S * 1_000)) == 10  # redelivered
             may_go_on.set()
             committing.join()
             [lag] = admin.lag("G", "T")
@@ -238,7 +238,7 @@ def test_delayed_commit_does_not_undo_an_operators_offset_reset(monkeypatch, how
 
 
 def move(admin, queue, how):
-    """Reset the group to the beginning."""
+    """Reset the group's offset to the beginning."""
     if how == "time":
         assert admin.reset_to_time("G", "T", 0) == {queue: 0}
     else:
@@ -254,7 +254,7 @@ def test_commit_from_before_a_reset_applies_to_other_queues_only():
     given = CommitRequest(
         {here.queue: 5, moved.queue: 6}, {each.queue: each.reset_count for each in both}
     )
-    here.seek(2)  # as a user who commits beside that
+    here.seek(2)  # a seek of the user during the commit
     moved.reset(3)
     assert commit.current_offsets(both) == {here.queue: 7}
     assert given.current_offsets(both) == {here.queue: 5}
@@ -284,7 +284,7 @@ def lite_member(address, services, settings):
 
         def consume(count):
             assert len(polled(consumer, count)) == count
-            consumer.poll(0)  # which confirms the messages before
+            consumer.poll(0)  # confirms the previous messages
 
         yield consume
 
@@ -298,11 +298,11 @@ def aio_member(address, services, settings):
     async def take(count):
         for _ in range(count):
             await anext(consumer)
-        await consumer.poll(0)  # which confirms the messages before
+        await consumer.poll(0)  # confirms the previous messages
 
     run(consumer.start())
     run(consumer.subscribe("T"))
-    services.run_until(consumer._get_wrapped().assignment)  # not in its loop
+    services.run_until(consumer._get_wrapped().assignment)  # outside the event loop
     yield lambda count: run(take(count))
     run(consumer.close())
     loop.close()
@@ -312,7 +312,7 @@ def aio_member(address, services, settings):
 def push_member(address, services, settings, kind):
     seen = []
 
-    def listen(messages, context):  # a listener's parameters
+    def listen(messages, context):  # parameters of a listener
         seen.extend(messages)
 
     with PushConsumer(
@@ -343,7 +343,8 @@ INTERVALS = (
     ({"auto_commit_interval_ms": 60_000}, 5_000),
     ({"auto_commit_interval_ms": 2_000, "persist_consumer_offset_interval_ms": 60_000}, 2_000),
 )
-"""Settings, and the longest time for which a consumed message may not be stored at its broker."""
+"""Settings, and the longest time for which the offset of a consumed message may be missing at the
+broker."""
 
 
 @pytest.mark.parametrize("phase", [0.01, 0.5, 0.99], ids="{} of the interval".format)

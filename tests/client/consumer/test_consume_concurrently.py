@@ -49,7 +49,7 @@ class Bench:
 
 
 def fails(*offsets, seen=None):
-    """Return a listener that fails on these messages."""
+    """Return a listener that fails for these messages."""
 
     def listen(messages, _):
         if seen is not None:

@@ -1,4 +1,4 @@
-"""Orderly listeners: order, suspension, locks, and dead letters after too many tries."""
+"""Orderly listeners: order, suspension, locks, and dead letters after too many failures."""
 
 from dataclasses import replace
 
@@ -300,7 +300,7 @@ def test_orderly_submit_during_consume_leaves_messages_to_the_running_one():
 
 def test_orderly_submit_as_failed_queue_is_released_waits_for_the_backoff():
     class LetGo:
-        """Another thread that checks the queue at the moment it becomes free."""
+        """Another thread that checks the queue when its lock is released."""
 
         def __init__(self, lock):
             self._lock, self.acquire = lock, lock.acquire
@@ -367,7 +367,7 @@ def test_orderly_lock_lost_during_consume_discards_later_messages():
     def listener(messages, _):
         seen.extend(each.queue_offset for each in messages)
         if seen == [0, 1]:
-            bench.grants = False  # its broker was started again, and gives the queue to another
+            bench.grants = False  # the broker has restarted, and gives the lock to another member
             bench.tasks.move(1)
             bench.request.process_queue.invalidate_lock()
         return ConsumeOrderlyStatus.SUCCESS

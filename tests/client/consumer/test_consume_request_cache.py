@@ -1,4 +1,4 @@
-"""Pulled messages wait in arrival order, without those of paused or revoked queues."""
+"""Pulled messages wait in order of arrival; those of paused or revoked queues are left out."""
 
 import random
 import threading

@@ -1,6 +1,6 @@
 """A damaged record in the store of a running broker: the group consumes all other messages.
 
-The record ends up as a dead letter that an operator can find.
+The record becomes a dead letter that an operator can find.
 """
 
 import os
@@ -26,7 +26,7 @@ FIRST = From.CONSUME_FROM_FIRST_OFFSET
 PATIENCE_S = 30
 STORED_EVERY_MS = 200
 
-# Offset in the record, and what is written there; negative ones count from its body's first byte.
+# Offset in the record, and the bytes written there; negative offsets count from the body.
 DAMAGES = {
     "the body": (0, b"B"),
     "the magic": (4, b"\xa7\xa7"),
@@ -36,7 +36,7 @@ DAMAGES = {
 
 
 def damage(directory, name):
-    """Overwrite a part of one record in the log of a running broker."""
+    """Overwrite a part of a record in the log of a running broker."""
     [path] = (directory / "commitlog").iterdir()
     at, noise = DAMAGES[name]
     with path.open("r+b") as log:

@@ -47,7 +47,7 @@ def buried(tasks, brokers, *, is_clustering=True, is_wanted=lambda: True):
 def test_unreadable_message_becomes_a_dead_letter_and_is_logged_once(tasks, caplog):
     brokers = Brokers()
     done = buried(tasks, brokers)
-    assert done == []  # not by the thread that reads
+    assert done == []  # by another thread than the reader
     tasks.move(0)
     assert (brokers.taken, done) == ([(7, -1, 0)], [0])
     [line] = lines_of(caplog, "rmq_spark.client.consumer")
@@ -89,7 +89,7 @@ def test_unreadable_message_refused_by_its_broker_is_sent_to_the_dlq(tasks):
     brokers = Brokers(failures=1, refuses=True)
     done = buried(tasks, brokers)
     tasks.move(0)
-    assert (brokers.sent, done) == ([], [])  # a broker that is away may read it when it is back
+    assert (brokers.sent, done) == ([], [])  # an unreachable broker may deliver the message later
     tasks.move(DLQ_RETRY_MS)
     assert (brokers.taken, brokers.sent, done) == ([], [7], [DLQ_RETRY_MS])
 

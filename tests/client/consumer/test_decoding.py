@@ -1,4 +1,5 @@
-"""Pull responses become messages; damaged records are pulled again or named, and hide no others."""
+"""Pull responses become messages; damaged records are pulled again or reported, and
+hide no others."""
 
 import random
 import zlib
@@ -26,7 +27,7 @@ def good(queue_offset, body=b"good", sys_flag=0, topic="T"):
 
 
 def not_compressed(queue_offset):
-    """Return a record with the flag of compression and a body that is not compressed."""
+    """Return a record with the compression flag and an uncompressed body."""
     return good(queue_offset, b"not compressed", COMPRESSED)
 
 
@@ -40,12 +41,12 @@ def damaged(queue_offset):
 
 
 def without_sense(queue_offset):
-    """Return a record after which the next one cannot be found."""
+    """Return a record whose size is damaged, so that the next one cannot be found."""
     return b"\x00\x00\x00\x03" + good(queue_offset)[4:]
 
 
 def pulled(records, begin=0, end=1_000, queue=QUEUE):
-    """Return what a member gets from a response, pulling again in doubt."""
+    """Return a member's messages from a response; it pulls again when in doubt."""
     try:
         return decode_pull(records, queue, begin, end)
     except SuspectRecord as doubtful:
@@ -89,7 +90,7 @@ def test_pull_decoder_advances_past_unreadable_records():
 
 @pytest.mark.parametrize("at", [1, 3, 6])
 def test_damaged_record_is_pulled_again(at):
-    """The messages before it are delivered; the next pull starts at it."""
+    """The messages before the damaged one are delivered; the next pull starts at it."""
     records = b"".join((damaged if each == at else good)(each) for each in range(7))
     found = pulled(records)
     assert offsets(found.messages) == list(range(at))
@@ -103,7 +104,7 @@ def test_record_damaged_in_both_pulls_does_not_block_later_messages():
 
 
 def without_magic(queue_offset, topic="T"):
-    """Return a record with a wrong magic but the right size, so that the next one is found."""
+    """Return a record with a wrong magic but the right size, so that the next one can be found."""
     magic = magic_of(topic)
     record = encode_record(
         StoredMessage(topic, b"no magic", "a\x01b", queue_offset=queue_offset, magic=magic)
@@ -147,11 +148,11 @@ def test_record_without_magic_and_with_a_wrong_size_is_a_record_error(more):
 
 
 LENGTHS = {"body": 84, "topic": 92, "properties": 94}
-"""Positions of the lengths in a record with a body of four bytes and a topic of one."""
+"""Positions of the length fields in a record with a body of four bytes and a topic of one."""
 
 
 def without_lengths(name, value=b"\xff"):
-    """Return a record with the right size, in which another length is invalid."""
+    """Return a record with the right size and another invalid length."""
 
     def record(queue_offset):
         data = good(queue_offset)
@@ -179,7 +180,7 @@ def test_record_with_bad_lengths_does_not_block_later_messages(name):
 
 @pytest.mark.parametrize("wrong", [-1, 0, 2, 4, 7, 9, 11, 1 << 40])
 def test_record_with_impossible_offset_does_not_move_others(wrong):
-    """Without tags offsets are consecutive from 3 to 10, so 5 belongs to another record."""
+    """Without tags, offsets are consecutive from 3 to 10, so 5 belongs to another record."""
     records = b"".join(good(wrong, b"5 once") if each == 5 else good(each) for each in range(3, 10))
     found = pulled(records, 3, 10)
     assert offsets(found.messages) == [3, 4, 6, 7, 8, 9]
@@ -188,14 +189,14 @@ def test_record_with_impossible_offset_does_not_move_others(wrong):
     assert offsets(found.unreadable) == [5]
     if 5 <= wrong < 10:
         assert (offsets(found.messages), found.next_offset) == ([6, 7, 8, 9], None)
-    else:  # the others of such an answer are pulled again
+    else:  # the client pulls the other messages again
         assert (found.messages, found.next_offset) == ([], 6)
 
 
 @pytest.mark.parametrize("begin", [2, 3])
 @pytest.mark.parametrize("more", [-1, 1 << 32])
 def test_pull_response_with_wrong_offsets_yields_no_messages(more, begin):
-    """A second response, from a broker whose queue is wrong, yields none either."""
+    """A second response, from a broker whose queue is wrong, yields no messages either."""
     records = b"".join(good(each + more, b"body %d" % each) for each in range(begin, begin + 3))
     try:
         found = pulled(records, begin, begin + 3)
@@ -207,7 +208,7 @@ def test_pull_response_with_wrong_offsets_yields_no_messages(more, begin):
 
 @pytest.mark.parametrize("order", [(3, 3, 5), (3, 3), (3, 4, 3)])
 def test_decoded_pull_refuses_a_copy_in_place_of_another_record(order):
-    """Skipping it would lose the message of that offset."""
+    """Skipping the copy would lose the message of that offset."""
     with pytest.raises(RecordError, match=f"record of offset {len(order) + 2 - (5 in order)}"):
         decode_pull(b"".join(map(good, order)), QUEUE, 3, 6)
 
@@ -233,7 +234,7 @@ def test_decoded_pull_asks_again_for_records_that_are_out_of_order(order, begin)
 
 @given(st.lists(st.integers(-2, 40), min_size=1, max_size=12), st.data())
 def test_pull_decoder_delivers_each_offset_once_with_damaged_queue_offsets(noise, data):
-    """Pulls always end, and return each offset with its message, except damaged ones."""
+    """Pulls always end, and return each offset's message, except damaged ones."""
     begin, end = 0, 30
     true = sorted(data.draw(st.sets(st.integers(begin, end - 1), min_size=1)))
     damaged_at = dict(zip(data.draw(st.permutations(true)), noise, strict=False))
@@ -245,7 +246,7 @@ def test_pull_decoder_delivers_each_offset_once_with_damaged_queue_offsets(noise
         try:
             records = [good(damaged_at.get(each, each), b"body %d" % each) for each in asked]
             found = pulled(b"".join(records), at, end)
-        except RecordError:  # none of them can be right
+        except RecordError:  # all offsets are wrong
             assert all(not at <= damaged_at.get(each, each) < end for each in asked)
             return
         had += offsets(found.messages)
@@ -270,7 +271,7 @@ def test_garbage_first_record_is_a_record_error():
 
 
 def test_missing_codec_package_makes_no_dead_letters(monkeypatch):
-    """Without the package every message would become one, although none is damaged."""
+    """Otherwise every message would become a dead letter, although none is damaged."""
 
     def plain_body(*_):
         raise CodecMissing("lz4", at="import", needed="the package lz4", found="none")
@@ -280,11 +281,11 @@ def test_missing_codec_package_makes_no_dead_letters(monkeypatch):
         pulled(good(0, zlib.compress(b"good"), COMPRESSED) + good(1))
 
 
-# ---- on its way, or at the broker: one bit, anywhere
+# ---- one flipped bit anywhere, in transit or at the broker
 
 
 def member_has(records_from, begin, end):
-    """Return what a member gets in the end from a broker that answers with these records."""
+    """Return a member's final messages from a broker that answers with these records."""
     had, lost, at = [], [], begin
     while at < end:
         found = pulled(records_from(at), at, end)
@@ -297,7 +298,7 @@ def member_has(records_from, begin, end):
 
 @given(st.integers(0, 5), st.integers(4 * 8, 120 * 8 - 1))
 def test_flipped_bit_in_one_record_keeps_other_messages_readable(number, bit):
-    """The size is left intact, because the next record is found by it."""
+    """The size stays intact, because it leads to the next record."""
     begin, end = 7, 13
     stored = [bytearray(good(at, b"body %d" % at)) for at in range(begin, end)]
     damaged_record = stored[number]

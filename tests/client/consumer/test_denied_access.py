@@ -1,4 +1,4 @@
-"""Consumers whose user loses a right log it once, and continue when it is back."""
+"""Consumers log a lost right of their user once, and continue when it is granted again."""
 
 import logging
 import threading
@@ -36,7 +36,7 @@ def broker():
 
 @pytest.fixture
 def admin(broker):
-    """Return the operator's admin, after it has allowed billing to consume a topic."""
+    """Return the operator's admin, which has allowed billing to consume a topic."""
     with Admin(instance=client_of(broker)) as admin:
         admin.create_user(BILLING.access_key, BILLING.secret_key)
         admin.create_topic("orders", QUEUES)
@@ -75,7 +75,7 @@ def test_push_consumer_logs_denied_pulls_once_and_resumes_when_granted(broker, a
         send(broker, b"one")
         assert has_come.wait(20)
         admin.delete_acl("billing", TOPIC.resource)
-        send(broker, *(b"two" for _ in range(QUEUES)))  # wakes the pulls of all queues
+        send(broker, *(b"two" for _ in range(QUEUES)))  # releases the held pulls of all queues
         wait_until("a refused pull", lambda: pulls_in(lines()))
         wait_until(
             "a refused heartbeat", lambda: [each for each in lines() if "heartbeats to" in each]

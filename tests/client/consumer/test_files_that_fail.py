@@ -1,7 +1,7 @@
-"""A consumer in BROADCASTING whose offset files fail once at any operation, or from then on.
+"""A consumer in BROADCASTING mode whose offset files fail once at any operation, or from then on.
 
-It fails loudly or not at all: messages that it has finished may be delivered again in its next
-life, but no unfinished message counts as finished.
+It raises an error or continues correctly: after a restart, finished messages may be redelivered,
+but no unfinished message counts as finished.
 """
 
 import errno
@@ -28,11 +28,11 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 PATIENCE_S = 30
 STORED_EVERY_MS = 20
 USES = 26
-"""Minimum number of file operations in the life of `live_region`; the last test checks it."""
+"""Minimum number of file operations in the test's scenario; the last test checks it."""
 
 
 class Files:
-    """Counts file operations below a directory, and makes some of them fail."""
+    """Counts file operations below a directory, and can make them fail."""
 
     def __init__(self, monkeypatch, directory):
         self.directory = str(directory)
@@ -71,7 +71,7 @@ class Files:
             raise OSError(code, os.strerror(code), path)
 
     def fail(self, use, *, for_good):
-        """Make one operation fail, or all from that one on."""
+        """Make one operation fail, or all from it on."""
         self.fail_for_good = for_good
         self._fails = lambda number: number == use or (for_good and number > use)
 
@@ -102,7 +102,7 @@ class _Watched:
 
 
 class Life:
-    """A consumer from its start to its end."""
+    """A consumer between its start and its end."""
 
     def __init__(self, address, directory, finished):
         self._finished = finished
@@ -135,10 +135,10 @@ def files(monkeypatch, tmp_path):
 
 @pytest.fixture
 def live(running_broker, api, tmp_path, caplog):
-    """Send messages one by one, each when the previous one is finished and perhaps stored; consume
-    them.
+    """Return a function that sends messages one by one, each after the previous one is finished and
+    perhaps stored.
 
-    A queue whose place in the file cannot be read is not consumed meanwhile, and that is said.
+    A queue whose offset cannot be read is not consumed, and the log says so.
     """
     config = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
     api.admin.create_topic(running_broker.address, config)
@@ -174,7 +174,7 @@ def test_failing_offset_file_loses_no_message_and_lets_the_consumer_shut_down(
     files.fail(use, for_good=for_good)
     try:
         live(files, finished, ["0", "1", "2"])
-    except OffsetFileFailed as error:  # at the start, and then nothing was consumed
+    except OffsetFileFailed as error:  # failed at the start, so nothing was consumed
         assert finished == []
         assert str(error)
     assert files.failed
@@ -192,7 +192,7 @@ def test_failing_offset_file_loses_no_message_and_lets_the_consumer_shut_down(
 
 
 def api_offset(files):
-    """Return the offset in the file at the end."""
+    """Return the final offset in the file."""
     [path] = {path for name, path in files.uses if path.endswith("offsets.json")}
     text = Path(files.directory + path).read_text()
     return int(text.rpartition("}:")[2].strip("}"))

@@ -1,4 +1,4 @@
-"""Where a group starts in a queue."""
+"""The offset at which a group starts in a queue."""
 
 import asyncio
 import queue
@@ -89,7 +89,7 @@ def test_lite_pull_consumer_with_start_earliest_reads_everything(orders):
 
 def test_push_consumer_started_at_a_time_reads_what_was_stored_later(orders):
     found = queue.Queue()
-    listener = lambda messages, _: found.put(messages)  # noqa: E731  # as its callers write it
+    listener = lambda messages, _: found.put(messages)  # noqa: E731  # as users write listeners
     with PushConsumer("push", orders, listener=listener, start="-1h") as consumer:
         consumer.subscribe("orders")
         bodies = {each.body for _ in range(2) for each in found.get(timeout=20)}

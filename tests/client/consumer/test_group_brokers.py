@@ -1,4 +1,4 @@
-"""Requests of a group: which broker is asked, with which header, and what responses mean."""
+"""Requests of a group: their broker, their header, and the meaning of responses."""
 
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ RETRY = MessageQueue("%RETRY%G", "a", 0)
 
 
 class Api:
-    """Records requests to brokers; answers as the test sets."""
+    """Records requests to brokers; the test sets the answers."""
 
     def __init__(self):
         self.asked, self.down, self.answers, self.connected = [], set(), {}, {"a:1", "b:1"}
@@ -95,7 +95,7 @@ def pull_of(queue=A, selector=None, **more):
 
 
 def answered(brokers, api, pull, result, room=1 << 20):
-    """Return the result of a pull with this answer."""
+    """Pull, and return the result for this answer."""
     future, outcomes = PullAnswer(), []
     api.answers["pull_async"] = future
     brokers._routes.route(pull.queue.topic)
@@ -272,7 +272,7 @@ def test_unknown_broker_triggers_one_route_refresh(brokers, api, name_server):
 
 
 def test_broker_found_by_its_retry_queue_restores_its_other_queues(brokers, api, name_server):
-    """Otherwise the next rebalance would give them up until the route is refreshed."""
+    """Otherwise the next rebalance would drop them until the route is refreshed."""
     api.answers["lock"] = lambda _, __, queues: frozenset(queues)
     queues = brokers.queues("T")
     brokers.queues("%RETRY%G")
@@ -294,7 +294,7 @@ def test_member_list_is_asked_of_one_broker_after_another(brokers, api):
 
 
 def test_members_are_asked_first_of_a_broker_that_is_connected(brokers, api):
-    """Finding out whether the other broker can be reached may take a while."""
+    """Detecting whether the other broker is reachable may take a while."""
     api.answers["consumer_ids"] = ("me", "you")
     api.connected = {"b:1"}
     brokers.consumer_ids("T")

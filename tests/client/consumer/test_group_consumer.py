@@ -1,6 +1,5 @@
-"""Consumer groups whose members join, leave and die: each message is delivered, none later than a
-rebalance.
-"""
+"""Consumer groups whose members join, leave and die: every message is delivered, at the latest
+after a rebalance."""
 
 import logging
 import random
@@ -82,7 +81,7 @@ class Member:
 
 
 class PushMember:
-    """A consumer with a listener that records its messages."""
+    """A consumer whose listener records its messages."""
 
     def __init__(self, cluster, group, topic, seen, **settings):
         self.consumer = PushConsumer(
@@ -99,7 +98,7 @@ class PushMember:
 
 
 class MemberProcess:
-    """A member in a process, which can be killed."""
+    """A member in its own process, which tests can kill."""
 
     def __init__(self, cluster, group, topic, seen):
         self._process = subprocess.Popen(
@@ -189,7 +188,7 @@ def test_rebalance_gives_queues_of_a_killed_member_to_the_others(cluster):
         member.leave()
 
 
-@pytest.mark.deep  # those of one process come and go in `make check`, and one is killed there
+@pytest.mark.deep  # `make check` has members that join, leave and are killed in one process
 def test_processes_join_leave_and_are_killed_while_messages_flow(cluster):
     topic, group, seen = cluster.topic(queues=QUEUES), cluster.group(), set()
     dice, members = random.Random(5), []
@@ -220,7 +219,8 @@ def test_processes_join_leave_and_are_killed_while_messages_flow(cluster):
         finally:
             for member in members:
                 member.kill()
-    wait_until("nobody is left", lambda: cluster.members(group) == ())  # the broker has to notice
+    # the broker notices the closed connection
+    wait_until("nobody is left", lambda: cluster.members(group) == ())
 
 
 def test_members_continue_when_their_broker_returns(tmp_path):
@@ -253,7 +253,7 @@ def test_shutdown_does_not_wait_for_a_silent_broker(kind, tmp_path):
         broker._process.send_signal(signal.SIGSTOP)
         leaving = threading.Thread(target=member.leave)
         leaving.start()
-        leaving.join(SHUTDOWN_MS / 1000 + 10)  # the broker stays silent for longer than that
+        leaving.join(SHUTDOWN_MS / 1000 + 10)  # the broker is silent for longer
         assert not leaving.is_alive()
     finally:
         broker.close()
@@ -349,7 +349,7 @@ def test_consumer_closed_repeatedly_during_its_start_leaves_its_group(running_br
         shared.heartbeat()
         assert admin.members("G") == ()
         next_one.subscribe("T")
-        with next_one:  # the instance runs, and has no member of the group
+        with next_one:  # the instance runs, but has no member of the group
             assert len(admin.members("G")) == 1
 
 
@@ -380,7 +380,7 @@ def test_consumer_with_damaged_offset_file_does_not_start_or_end_the_instance(tm
         with pytest.raises(OffsetFileDamaged):
             LitePullConsumer("G", instance=instance, settings=settings).start()
         with instance:
-            pass  # it can be started, as it has not ended
+            pass  # not ended, so it can be started
 
 
 def test_failed_consumer_start_does_not_release_the_shared_instance():
@@ -455,7 +455,7 @@ def test_missing_retry_topic_route_is_logged_without_a_warning(
     monkeypatch.setattr(implementation_of(consumer), "_subscriptions", {topic: None})
     monkeypatch.setattr(Rebalance, "allocate", has_no_route)
     caplog.set_level(logging.INFO)
-    # and tries again soon
+    # it retries soon
     assert implementation_of(consumer)._rebalance_service.do_rebalance() == RETRY_MS
     assert [each.levelno for each in caplog.records].count(logging.WARNING) == warnings
     assert f"shipping: rebalancing {topic} failed, retrying" in caplog.text
@@ -478,7 +478,7 @@ def test_shutdown_at_any_moment_leaks_no_thread(cluster, kind):
 @pytest.mark.parametrize("kind", [LitePullConsumer, PushConsumer, Producer])
 def test_shutdown_leaves_no_client_threads_and_logs_no_warning(cluster, kind, caplog, monkeypatch):
     """A program that counts threads after a shutdown finds none, unless the machine is too slow for
-    its timeouts."""
+    the timeouts."""
     for module in (instance, group_lifecycle, producer):
         for name in ("SHUTDOWN_MS", "THREAD_JOIN_MS_MAX"):
             monkeypatch.setattr(module, name, 60_000, raising=False)
@@ -499,7 +499,7 @@ def test_shutdown_leaves_no_client_threads_and_logs_no_warning(cluster, kind, ca
 
 @pytest.mark.parametrize("kind", ["lite", "concurrent", "orderly"])
 def test_consumer_of_a_shut_down_instance_stops_and_can_be_shut_down(cluster, kind):
-    """The shutdown of an instance ends all its consumers."""
+    """The shutdown of an instance stops all its consumers."""
     topic, got = cluster.topic(queues=QUEUES), []
     cluster.send(topic, *range(20), queues=QUEUES)
     client = cluster.instance()

@@ -1,4 +1,4 @@
-"""A queue has one owner in a process, and changes hands when no listener holds it."""
+"""A queue has one owner in a process; the owner changes only when no listener holds the queue."""
 
 import gc
 import os
@@ -49,7 +49,7 @@ def test_pin_that_waits_sees_a_new_owner():
     with holding.listener_lock:
         waiting = threading.Thread(target=unlock)
         waiting.start()
-        holding.owner = "two"  # as if it had been the quicker one
+        holding.owner = "two"  # as if another thread had been faster
     waiting.join()
     assert said == [False]
 

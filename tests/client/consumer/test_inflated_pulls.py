@@ -1,7 +1,6 @@
-"""Answers whose bodies inflate to far more than was sent: no consumer caches them without a bound.
+"""Responses with highly compressed bodies: consumers do not cache them beyond their limits.
 
-Sizes are those of inflated bodies, as the limits of the cache have them. Whatever the room, every
-message is delivered, once.
+Cache limits count inflated bytes. Under any limit, every message is delivered once.
 """
 
 import threading
@@ -41,7 +40,7 @@ LIMITS = PullLimits(pull_threshold_size_for_all_mib=2, pull_threshold_size_for_q
 
 @pytest.fixture(scope="module")
 def broker():
-    """Run a broker with four queues of bombs of a hundred bytes."""
+    """Run a broker with four queues of highly compressed messages of a hundred bytes."""
     assert len(BOMB) < 200
     with EmbeddedBroker() as broker, ClientInstance(broker.address) as instance:
         broker.create_topic("T", QUEUES)
@@ -55,7 +54,7 @@ def broker():
 
 @pytest.fixture
 def cached(monkeypatch):
-    """Record the size of all caches each time a response is added to one."""
+    """Record the total cache size each time a response is added."""
     sizes, caches, mutex = [], set(), threading.Lock()
     put = ProcessQueue.put_messages
 

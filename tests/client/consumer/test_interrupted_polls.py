@@ -1,7 +1,7 @@
-"""A poll interrupted by a signal handler's exception, at any point that allows it.
+"""A poll interrupted by a signal handler's exception, at any point where that is possible.
 
-The messages that the poll had taken are delivered again, the group's offset keeps moving, and no
-undelivered message counts as processed.
+The poll's messages are delivered again, the group's offset keeps moving, and no undelivered message
+counts as processed.
 """
 
 import sys
@@ -18,7 +18,7 @@ PATIENCE_MS = 20_000
 COUNT = 12
 CLIENT = str(Path(sys.modules[LitePullConsumer.__module__].__file__).parents[1])
 MOST_MOMENTS = 80
-"""More than a poll comes by that finds messages at once."""
+"""More interruptible points than a poll with available messages has."""
 
 
 class Signal(BaseException):
@@ -26,8 +26,8 @@ class Signal(BaseException):
 
 
 class Interrupting:
-    """Raises at one of the points of a poll where Python may run signal handlers. These are the
-    starts of functions, and the returns of calls into C."""
+    """Raises at one of the points of a poll where Python may run signal handlers: the starts of
+    functions, and the returns of calls into C."""
 
     def __init__(self, moment):
         self.left = moment

@@ -1,4 +1,5 @@
-"""A recreated or shortened queue is recognised by its last message, and found again by time."""
+"""A recreated or shortened queue is detected by its last known message, and the new position is
+found by time."""
 
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ def known(clock=None):
 
 
 def stands(message):
-    """Return a lookup's result: a message and the offset where it was found."""
+    """Return a lookup's result: a message and its offset."""
     looked_at = []
 
     def look(queue, queue_offset):
@@ -104,7 +105,7 @@ def test_fingerprint_without_message_restarts_queue_that_may_be_recreated(least)
 
 
 def there(*messages):
-    """Return the messages that exist, and record those that were looked up."""
+    """Set the existing messages; return the offsets that were looked up."""
     asked = []
 
     def message_at(_, queue_offset):
@@ -179,7 +180,7 @@ def test_failed_relocation_keeps_queue_marked_as_lost():
     assert last.must_relocate
 
 
-# ---- nobody has told that it is another one
+# ---- checks without a hint that the queue has changed
 
 
 def test_last_message_is_verified_once_after_a_pause():
@@ -203,7 +204,7 @@ def test_different_message_at_the_last_offset_means_recreated_queue():
     assert last.must_relocate
     assert last.relocate(QUEUE, 6, searches([], 2)) == 2
     last.record_failure(ConnectionClosed("b:1", "gone"))
-    assert not last.is_unverified  # it has had nothing of this one yet
+    assert not last.is_unverified  # it has read nothing from this queue yet
 
 
 def test_missing_message_at_the_last_offset_is_no_proof_of_recreated_queue():
@@ -229,7 +230,7 @@ def test_missing_last_message_is_settled_once_queue_has_legal_offset():
     last = known()
     last.record_failure(ConnectionClosed("b:1", "gone"))
     last.verify(QUEUE, stands(None)[0])
-    assert last.legal_offset(QUEUE, 6, illegal(8, 9, 8)) == 8  # it was old enough to go
+    assert last.legal_offset(QUEUE, 6, illegal(8, 9, 8)) == 8  # the last message may have expired
     assert not last.may_be_recreated
 
 
@@ -252,7 +253,7 @@ def test_fingerprint_without_message_needs_no_verification():
     assert not last.is_unverified
 
 
-# ---- nor is anybody moved by a bit that was flipped on its way
+# ---- a flipped bit in transit does not move a member
 
 
 @pytest.mark.parametrize("properties", ["", "UNIQ_KEY\x010A01\x02TAGS\x01red"])
@@ -281,7 +282,7 @@ def test_flipped_bit_in_last_message_or_lookup_is_not_taken_for_recreated_queue(
             last.record_pause()
             last.verify(QUEUE, stands(stood)[0])
             assert not last.must_relocate, f"bit {bit}"
-    assert readable > 8 * 16  # the two times among them
+    assert readable > 8 * 16  # the bits of the two times
 
 
 def test_damaged_store_time_never_relocates_past_the_old_offset():
@@ -294,9 +295,9 @@ def test_damaged_store_time_never_relocates_past_the_old_offset():
 @pytest.mark.parametrize(
     "differs",
     [
-        {"commit_log_offset": 900, "message_id": "new"},  # made again within a millisecond
-        {"store_timestamp": 9, "message_id": "new"},  # an older copy, with as long a message
-        {"store_timestamp": 9, "commit_log_offset": 900},  # the same one, sent again
+        {"commit_log_offset": 900, "message_id": "new"},  # recreated within a millisecond
+        {"store_timestamp": 9, "message_id": "new"},  # an older copy with a message of equal length
+        {"store_timestamp": 9, "commit_log_offset": 900},  # the same message, sent again
     ],
 )
 def test_queue_with_a_different_message_mark_is_relocated(differs):
@@ -306,7 +307,7 @@ def test_queue_with_a_different_message_mark_is_relocated(differs):
     assert last.must_relocate
 
 
-# ---- where a queue is begun again at an offset that stayed here
+# ---- where consumption of a changed queue begins
 
 
 OTHER = replace(received(5), message_id="new", store_timestamp=9)
@@ -336,7 +337,7 @@ def test_queue_does_not_start_while_its_last_message_cannot_be_read():
         StartPosition.resolve(QUEUE, 3, look, LastMessage.from_message(received(5)))
 
 
-# ---- whose offsets may be stored
+# ---- which offsets may be stored
 
 
 @pytest.mark.parametrize(
@@ -348,7 +349,7 @@ def test_unverified_offset_is_stored_only_if_the_last_message_is_unchanged(stand
     look, looked_at = stands(stands_there)
     assert list(unchanged_queues({QUEUE: last}, look)) == [QUEUE] * is_stored
     assert looked_at == [(QUEUE, 5)]
-    assert last.is_unverified  # the next pull verifies it again
+    assert last.is_unverified  # the next pull verifies the queue again
 
 
 def test_offsets_of_a_lost_queue_are_not_stored_until_it_is_relocated():
@@ -373,7 +374,7 @@ def test_unreachable_broker_holds_back_only_unverified_offsets():
     assert list(unchanged_queues(queues, look)) == others
 
 
-# ---- two looks at a message are the same message despite a single damaged mark
+# ---- a message is recognized in spite of one damaged mark
 
 
 MESSAGE = received(5)

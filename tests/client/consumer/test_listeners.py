@@ -222,7 +222,7 @@ def test_invalid_ack_index_is_logged_and_replaced(found, caplog):
 
 
 class Failing:
-    """A listener that raises a given error, and the log lines about it."""
+    """A listener that raises a given error, and the resulting log lines."""
 
     def __init__(self, caplog):
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Polling consumers against whole brokers."""
+"""Tests of `LitePullConsumer` against whole brokers."""
 
 import sqlite3
 import threading
@@ -27,7 +27,7 @@ PATIENCE_MS = 20_000
 
 @pytest.fixture
 def lite(cluster):
-    """Make consumers that start at the first message."""
+    """Return a function that creates consumers that start at the first message."""
 
     def make(group=None, topic=None, *, selector="*", start=True, listener=None, **settings):
         consumer = LitePullConsumer(
@@ -46,7 +46,7 @@ def lite(cluster):
 
 
 def polled(consumer, count):
-    """Poll until this number of bodies has arrived."""
+    """Poll until this number of bodies was received."""
     bodies = []
     while len(bodies) < count:
         messages = consumer.poll(PATIENCE_MS)
@@ -70,8 +70,8 @@ def test_assigning_and_subscribing_contradict_each_other(cluster, lite):
 
 
 def without_queues(cluster, lite):
-    """Return a consumer without queues, a queue of ten messages, and a function that stores an
-    offset as another member."""
+    """Return a consumer without queues, a queue of ten messages, and a function that commits as
+    another member."""
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(10), queues=1)
     consumer = lite(group, start=False)
@@ -84,7 +84,7 @@ def test_reassigned_queue_starts_at_the_offset_stored_by_another_member(cluster,
     consumer, queue, store_offset = without_queues(cluster, lite)
     implementation_of(consumer).first_offset(
         queue
-    )  # as a pull task does that ends when its queue has gone already
+    )  # as a pull task does when its queue was revoked
     store_offset(7)
     consumer.assign([queue])
     assert polled(consumer, 3) == numbers(10)[7:]
@@ -153,7 +153,7 @@ def test_paused_queue_with_full_cache_does_not_block_pulls_of_others(cluster, li
     cluster.send(topic, *numbers(10), queue_id=0)
     wait_until("a full cache", lambda: consumer.cached_messages == 10)
     consumer.pause([cluster.queue(topic, 0)])
-    for body in ("a", "b", "c"):  # a pull that was under way has the first
+    for body in ("a", "b", "c"):  # "a" answers the pending pull
         cluster.send(topic, body, queue_id=1)
         assert polled(consumer, 1) == [body]
     assert consumer.cached_messages == 0
@@ -163,8 +163,7 @@ def test_paused_queue_with_full_cache_does_not_block_pulls_of_others(cluster, li
 
 
 def test_group_at_the_end_gets_new_messages_only(cluster, lite):
-    # A RocketMQ broker lets a new group begin a young queue with its first message,
-    # whatever it wants.
+    # In RocketMQ, a new group starts a young queue at its first message, whatever its setting.
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, "old", queue_id=0)
     cluster.store_offset(group, topic, 1)
@@ -218,7 +217,7 @@ def test_listeners_learn_of_queues(cluster, lite):
     both = frozenset(cluster.queue(topic, number) for number in range(2))
     assert told == [(topic, both, both)]
     consumer.register_topic_message_queue_change_listener(topic, lambda *_: changed.set())
-    from rmq_spark.wire.bodies.configs import TopicConfig  # noqa: PLC0415  # this test alone needs it
+    from rmq_spark.wire.bodies.configs import TopicConfig  # noqa: PLC0415  # only this test needs it
 
     cluster.api.admin.create_topic(
         cluster.address, TopicConfig(topic_name=topic, read_queue_nums=3, write_queue_nums=3)
@@ -234,7 +233,7 @@ def test_new_queue_delivers_nothing_before_its_listener_returned(cluster, lite):
 
     def listen(_, __, own):
         is_called.set()
-        assert may_return.wait(60)  # it looks up its offsets
+        assert may_return.wait(60)  # the consumer queries its offsets
         for queue in own:
             consumer.seek(queue, 90)
 
@@ -278,7 +277,7 @@ def test_queues_wait_while_their_listener_raises_and_it_is_called_again(
 
 
 class Results:
-    """A database with results of messages, and the next offset of each queue."""
+    """A database with results of messages, and each queue's next offset."""
 
     def __init__(self, file):
         self._file = file
@@ -298,8 +297,7 @@ class Results:
             return database.execute(query, (str(queue),)).fetchone()[0]
 
     def process(self, messages):
-        """Store results and offset in one transaction, unless another member owns the queue by
-        now."""
+        """Store results and offset in one transaction, unless another member owns the queue now."""
         queue, first = str(messages[0].queue), messages[0].queue_offset
         following = messages[-1].queue_offset + 1
         with self.opened() as database:
@@ -316,7 +314,7 @@ class Results:
 
 
 class MemberWithResults:
-    """A group member in a thread, whose offsets are in the database."""
+    """A group member in a thread; the database stores its offsets."""
 
     def __init__(self, lite, group, topic, results):
         self._results, self._sought, self._ends = results, {}, threading.Event()
@@ -360,7 +358,7 @@ def test_offsets_in_a_database_of_ones_own_process_each_message_once(cluster, li
         enough = lambda wanted=wanted: len(results.all()) >= wanted  # noqa: E731  # for each round
         wait_until(f"{wanted} results", enough)
         if len(members) == 2:
-            members[0].end()  # its queues go to the second
+            members[0].end()  # the second takes its queues
     wait_until("all", lambda: len(set(results.all())) == count)
     for member in members:
         member.end()
@@ -379,13 +377,13 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     queues = (cluster.queue(topic),)
     implementation_of(consumer).apply_assignment(
         topic, TopicAssignment(queues, queues)
-    )  # of a rebalance that began before
+    )  # of an earlier rebalance
     assert consumer.assignment() == frozenset()
 
 
 def test_subscriptions_made_together_share_a_heartbeat(cluster, lite, monkeypatch):
-    """A heartbeat carries all subscriptions: one for each would send a megabyte for a thousand
-    topics."""
+    """A heartbeat has all subscriptions: one heartbeat for each would send a megabyte for a
+    thousand topics."""
     topics = [cluster.topic(queues=1) for _ in range(20)]
     consumer = lite(topic=topics[0])
     wait_until("queues", consumer.assignment)
@@ -407,12 +405,12 @@ def test_subscriptions_made_together_share_a_heartbeat(cluster, lite, monkeypatc
 
 
 def test_unsubscribed_queue_commits_its_offset_at_once(cluster, lite):
-    """The commit does not wait for the next periodic one."""
+    """The commit does not wait for the next periodic commit."""
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(3), queue_id=0)
     consumer = lite(group, topic=topic, persist_consumer_offset_interval_ms=600_000)
     assert polled(consumer, 3) == numbers(3)
-    assert consumer.poll(1) == []  # which says that those are dealt with
+    assert consumer.poll(1) == []  # confirms the previous messages
     consumer.unsubscribe(topic)
     wait_until("the offset", lambda: cluster.stored_offset(group, topic) == 3)
 
@@ -533,7 +531,7 @@ def test_committed_returns_the_stored_not_the_polled_offset(cluster, lite):
     assert consumer.committed(queue) == stored
     assert stored in (None, 0)
     store = implementation_of(consumer)._offset_store
-    store.update_offset(queue, 7, increase_only=True)  # to be persisted
+    store.update_offset(queue, 7, increase_only=True)  # waits to be persisted
     assert consumer.committed(queue) == cluster.stored_offset(group, topic) == stored
     consumer.commit({queue: 3})
     assert consumer.committed(queue) == cluster.stored_offset(group, topic) == 3

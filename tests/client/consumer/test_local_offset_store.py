@@ -17,7 +17,7 @@ from rocketpoll import ConsumeFromWhere, EmbeddedBroker, MessageModel, PushConsu
 
 QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 
-# As Java writes it: pretty, with objects as keys.
+# Java's format: indented, with objects as keys.
 OF_JAVA = b"""{
 	"offsetTable":{{
 			"brokerName":"broker-a",
@@ -56,7 +56,7 @@ class Groups(str, Enum):
 
 
 def broadcast(broker, group, directory):
-    """Return what a consumer of the group gets while there is something."""
+    """Return the messages of a consumer in BROADCASTING mode until there are no more."""
     bodies = []
     settings = PushSettings(
         message_model=MessageModel.BROADCASTING,
@@ -182,8 +182,8 @@ def _write_and_read(path, offsets, faults):
         for offset in offsets:
             store = opened(path)
             store.persist(QUEUE, offset)
-            store.persist(OTHER, offset << 40)  # longer than those of others
-    except Exception as error:  # it is for the test
+            store.persist(OTHER, offset << 40)  # longer numbers than the others
+    except Exception as error:  # the test raises it
         faults.put(repr(error))
     faults.put(None)
 
@@ -228,7 +228,7 @@ def test_temporary_file_of_a_killed_writer_is_removed_at_start(path):
     for each in others:
         each.touch()
     written(path, first=13)
-    assert new.exists()  # its writer lives
+    assert new.exists()  # its writer is still running
     writer.kill()
     writer.join()
     assert opened(path).offsets("T") == {QUEUE: 13}

@@ -1,4 +1,4 @@
-"""An operator's reset of a queue overrides whatever its member was about to store."""
+"""An operator's reset of a queue overrides the offset that its member is about to store."""
 
 import re
 from collections import deque
@@ -29,7 +29,7 @@ QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1
 
 
 class Broker:
-    """Stores offsets, and may be unreachable."""
+    """Stores offsets; can be unreachable."""
 
     def __init__(self):
         self.offsets, self.told, self.is_down = {}, [], False
@@ -45,7 +45,7 @@ class Broker:
 
 
 class Lane:
-    """The executor of the only broker; the test starts its tasks."""
+    """The executor of the only broker; the test runs its tasks."""
 
     def __init__(self):
         self._tasks = deque()
@@ -106,7 +106,7 @@ class Ends:
 
 
 class Beginner(Member):
-    """A member that starts at the end of queues without a group offset."""
+    """A member that starts queues without a group offset at their end."""
 
     def __init__(self):
         self.broker, self.lane, self.known, self.ends = Broker(), Lane(), {}, Ends()
@@ -122,7 +122,7 @@ class Beginner(Member):
 
 
 def test_start_offset_of_a_group_is_stored_at_once():
-    """Otherwise messages after a member that received none would reach nobody."""
+    """Otherwise the messages after a member that received none would be lost to the group."""
     member = Beginner()
     place = member.offsets.start_position(QUEUE)
     member.known[QUEUE] = place.fingerprint
@@ -135,7 +135,7 @@ def test_offset_stored_during_the_start_query_wins_over_its_answer(stored, monke
     member = Beginner()
 
     def consumer_offset(_):
-        member.store.persist(QUEUE, 20)  # as a reset that comes in the midst of that
+        member.store.persist(QUEUE, 20)  # a reset during the call
         return stored
 
     monkeypatch.setattr(member.broker, "consumer_offset", consumer_offset)
@@ -145,7 +145,7 @@ def test_offset_stored_during_the_start_query_wins_over_its_answer(stored, monke
 
 @pytest.mark.parametrize("ends", ["stays", "is given up"])
 def test_prefetched_offset_of_a_queue_that_never_began_is_not_stored(ends):
-    """The queue may be paused, for example: its topic could be recreated without being noticed."""
+    """The queue may be paused: its topic could be recreated unnoticed."""
     member = Beginner()
     member.broker.offsets = {QUEUE: 4, OTHER: 4}
     member.offsets.prefetch([QUEUE, OTHER])
@@ -153,7 +153,7 @@ def test_prefetched_offset_of_a_queue_that_never_began_is_not_stored(ends):
         OTHER: member.offsets.start_position(OTHER).fingerprint,
         QUEUE: QueueFingerprint(),
     }
-    member.broker.offsets = {}  # with the topic, which is made again
+    member.broker.offsets = {}  # deleted with the topic, which is then recreated
     if ends == "stays":
         member.offsets.persist_now((QUEUE,))
     else:
@@ -166,7 +166,7 @@ def test_prefetched_offset_of_a_queue_that_never_began_is_not_stored(ends):
     ("later_ms", "begins_at"), [(0, 3), (4_999, 3), (5_000, 7)], ids=["at once", "late", "too late"]
 )
 def test_queue_reset_before_its_assignment_starts_there(clock, later_ms, begins_at):
-    """The previous owner is notified as well, and may store the offset only after this member asked
+    """The previous owner is notified as well, and may store the offset after this member has asked
     for it."""
     member = Beginner()
     member.broker.offsets = {QUEUE: 7}
@@ -266,7 +266,7 @@ def test_unstored_offsets_at_shutdown_are_logged_once_with_their_number(monkeypa
         broker.create_topic("T", queues=QUEUES)
         with MEMBERS[kind](broker.address) as consumer:
             consumer.subscribe("T")
-            own = lambda: [each for each in consumer.assignment() if each.topic == "T"]  # noqa: E731  # reads as one condition
+            own = lambda: [each for each in consumer.assignment() if each.topic == "T"]  # noqa: E731  # a shortcut for two asserts
             wait_until("all queues", lambda: len(own()) == QUEUES)
             known = implementation_of(consumer)._offset_store
             wait_until("their offsets", lambda: len(known.offsets("T")) == QUEUES)
@@ -276,4 +276,4 @@ def test_unstored_offsets_at_shutdown_are_logged_once_with_their_number(monkeypa
     assert len(said) == 1, said
     assert re.match(r"the last offsets of (\d+) queues of broker-a were not stored", said[0])
     left = int(re.search(r"\d+", said[0])[0])
-    assert QUEUES - STORED <= left <= QUEUES - STORED + 1  # with that of the retry topic
+    assert QUEUES - STORED <= left <= QUEUES - STORED + 1  # plus the retry topic's queue

@@ -1,6 +1,6 @@
-"""A member whose listener is busy for too long still gives up its queue.
+"""A member gives up its queue even if its listener is busy beyond all timeouts.
 
-The next member starts soon after the listener ends, or at once if no lock is involved.
+The next member starts soon after the listener ends, or immediately if no lock is involved.
 """
 
 import threading
@@ -18,14 +18,15 @@ from rmq_spark.client.instance.instance import SHUTDOWN_MS
 BODIES = ["0", "1", "2", "3"]
 PATIENCE_S = 30
 BUSY_S = SHUTDOWN_MS / 1000 + 0.5
-"""Longer than `shutdown` and each step of it wait, and than a rebalance that could not let go."""
+"""Exceeds the timeout of `shutdown` and of each of its steps, and a rebalance that cannot revoke
+the queue."""
 
 GETS_ON_S = 12
-"""A queue that nobody has is asked for again each second; a busy machine has the rest."""
+"""Seconds until a member gets a free queue: it asks each second; the rest is for busy machines."""
 
 
 class Member:
-    """A member that has consumed what it says; its first call may be blocked."""
+    """A member that records its consumed messages; its first call can be blocked."""
 
     def __init__(self, cluster, group, topic, name, *, orderly):
         self.finished, self.at_it, self.go_on = [], threading.Event(), threading.Event()
@@ -72,11 +73,12 @@ def test_next_member_consumes_the_queue_when_a_busy_listener_ends(cluster, happe
     busy.go_on.clear()
     busy.consumer.start()
     assert busy.at_it.wait(PATIENCE_S)
-    other = Member(cluster, group, topic, "a", orderly=orderly)  # first by name: it is to have it
+    # its name sorts first, so it gets the queue
+    other = Member(cluster, group, topic, "a", orderly=orderly)
     other.consumer.start()
     wait_until("two members", lambda: len(cluster.members(group)) == 2, PATIENCE_S)
     happens(cluster, busy.consumer, topic)
-    threading.Event().wait(BUSY_S)  # the listener takes that long
+    threading.Event().wait(BUSY_S)  # the listener is busy for this long
     assert not orderly or other.finished == []
     busy.go_on.set()
 
@@ -156,7 +158,7 @@ def test_rebalance_during_unsubscribe_does_not_bring_the_queue_back(cluster, kin
         member._rebalance_service.do_rebalance()
         return is_settled
 
-    member._rebalance_task.stop()  # the rounds here are the test's own
+    member._rebalance_task.stop()  # the test runs the rounds itself
     member.apply_assignment = with_a_round_behind
     consumer.unsubscribe(topic)
     assert queue not in consumer.assignment()

@@ -1,6 +1,6 @@
-"""A reset by an operator or a commit by the user while a member asks for its first offset.
+"""An operator's reset or a user's commit while a member queries its first offset.
 
-The reset or commit counts, not the response under way.
+The reset or commit wins over the pending response.
 """
 
 import threading
@@ -68,7 +68,7 @@ def broker():
 
 @pytest.fixture
 def asking(monkeypatch):
-    """Return the answers to queries of the group's offset."""
+    """Hold the answers to queries of the group's offset."""
     held = Held(monkeypatch, BrokerApi, "query_consumer_offset", lambda _, __, q, **___: q == QUEUE)
     yield held
     held.let_go()
@@ -92,11 +92,12 @@ def begun(monkeypatch):
 def persist(consumer):
     """Store a consumer's offsets at the broker."""
     implementation_of(consumer)._persist()
-    implementation_of(consumer)._brokers.min_offset(QUEUE)  # on the same connection, behind them
+    # on the same connection, so it comes after the commits
+    implementation_of(consumer)._brokers.min_offset(QUEUE)
 
 
 class Busy:
-    """A listener that blocks until released, and acknowledges nothing."""
+    """A listener that blocks until released, and acknowledges no message."""
 
     def __init__(self):
         self.offsets, self.began, self.may_end = [], threading.Event(), threading.Event()
@@ -115,7 +116,7 @@ def test_reset_during_start_commits_nothing_before_it_is_processed(broker, askin
     asking.is_on = True
     with Admin(broker.address) as admin, consumer:
         assert asking.began.wait(PATIENCE_S)
-        asking.is_on = False  # the operator's own question is answered
+        asking.is_on = False  # the operator's own query is not held
         admin.reset_to_time("G", "T", 0)
         begun.clear()
         asking.let_go()
@@ -168,7 +169,7 @@ def test_member_without_queues_yet_starts_at_an_operators_reset_offset(broker, m
 
 @pytest.mark.parametrize("kind", ["poll", "listener", "orderly_listener"])
 def test_reset_notice_is_stored_at_once(broker, kind):
-    """`mqadmin` sends only the notice; nothing else stores the offset."""
+    """`mqadmin` only sends the notification; no other request stores the offset."""
     seldom = {"persist_consumer_offset_interval_ms": 3_600_000}
     busy = Busy()
     if kind == "poll":

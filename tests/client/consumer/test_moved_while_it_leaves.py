@@ -1,7 +1,7 @@
-"""An operator moves a group while a member leaves it or gives up a queue.
+"""An operator resets a group while a member leaves it or gives up a queue.
 
-Messages that this member's listeners still finish, and offsets that it has not stored yet, do not
-move the group any more.
+Messages that this member's listeners finish later, and offsets that it has not stored yet, no
+longer move the group.
 """
 
 import threading
@@ -151,7 +151,7 @@ def test_listener_that_ends_after_shutdown_does_not_overwrite_a_reset(cluster, t
 
 @pytest.mark.parametrize("shuts_down", [False, True], ids=["runs on", "shuts down"])
 def test_queue_reset_while_a_listener_is_busy_is_released(cluster, topic, busy, shuts_down):
-    """The next member waits only for that listener."""
+    """The next member waits for that listener only."""
     group = cluster.group()
     consumer = busy_member(
         cluster, group, topic, busy, KINDS[1], await_termination_ms=0, rebalance_interval_ms=600_000

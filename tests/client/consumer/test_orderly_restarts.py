@@ -16,7 +16,7 @@ LISTEN_SECONDS = 0.01
 
 
 class Ledger:
-    """Records who consumed what in each queue, and whether two did so at the same time."""
+    """Records which member consumed which message of a queue, and overlapping calls."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -80,6 +80,4 @@ def test_orderly_member_joining_after_a_broker_restart_takes_no_busy_queue(tmp_p
     assert {name for found in owners.values() for name in found} == {"first", "second"}
     for queue, found in owners.items():
         changes = sum(one != two for one, two in pairwise(found))
-        assert changes <= 3, (
-            f"queue {queue} went from hand to hand"
-        )  # taken, given back, and at the end
+        assert changes <= 3, f"queue {queue} went from hand to hand"  # taken, released, and final

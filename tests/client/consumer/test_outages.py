@@ -87,7 +87,7 @@ def test_denied_access_is_logged_once_for_all_queues_of_a_topic(outages, warning
         outages.record_failure(queue, denied("Topic:T"))
     [line] = warnings()
     assert line.endswith("Have an operator run rocketpoll acl grant billing Topic:T --actions Sub")
-    outages.record_failure(QUEUES[2], denied("Group:billing"))  # the next right that is missing
+    outages.record_failure(QUEUES[2], denied("Group:billing"))  # the next missing right
     assert len(warnings()) == 2
     for queue in QUEUES:
         outages.record_success(queue)

@@ -48,7 +48,7 @@ def queue(clock):
 
 
 def acknowledged(queue, *offsets):
-    """Return the published offset when these are acknowledged."""
+    """Return the published offset after these acknowledgements."""
     said = []
     queue.acknowledge(numbered(*offsets), said.append)
     return said
@@ -156,7 +156,7 @@ def test_operators_see_the_time_of_day(queue, clock):
 
 
 def test_last_consume_timestamp_ignores_empty_answers(queue, clock):
-    """Operators see since when a listener hangs, even while pulls return nothing."""
+    """Operators can see since when a listener hangs, even while pulls return nothing."""
     queue.put_messages(numbered(2))
     queue.take_messages(1)
     taken_ms = queue.info(2, wall_ms=0).last_consume_timestamp
@@ -173,7 +173,7 @@ def test_invalidated_queue_lock_needs_a_new_grant(queue, clock):
     queue.set_locked(asked_at, locked=True)
     queue.invalidate_lock()
     assert not queue.is_locked
-    queue.set_locked(asked_at, locked=True)  # an answer from before
+    queue.set_locked(asked_at, locked=True)  # an older response
     assert not queue.is_locked
     clock.move(1)
     queue.set_locked(clock(), locked=True)
@@ -181,7 +181,7 @@ def test_invalidated_queue_lock_needs_a_new_grant(queue, clock):
 
 
 class AgainstAModel(RuleBasedStateMachine):
-    """Compares pulls, takes and acknowledgements in random order with two sets of offsets."""
+    """Compares random pulls, takes and acknowledgements with a model of two offset sets."""
 
     @initialize()
     def start(self):
@@ -254,7 +254,7 @@ class AgainstAModel(RuleBasedStateMachine):
 TestAgainstAModel = AgainstAModel.TestCase
 
 
-# ---- the consumers' clock is monotonic and counts milliseconds
+# ---- the consumers' clock is monotonic, in milliseconds
 
 
 def test_monotonic_ms_counts_milliseconds():

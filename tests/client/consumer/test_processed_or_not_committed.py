@@ -1,7 +1,7 @@
 """Unprocessed messages are delivered again, whatever a listener or an operator does.
 
-The listener counts the messages that it has finished. In the end these must be all, by this member
-or the next one of the group: a message committed without being processed would reach nobody.
+The listener counts the messages that it has finished. In the end it must have finished all, in this
+member or the group's next one: a message that is committed but not processed would be lost.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ STORED_EVERY_MS = 200
 
 
 class Listener:
-    """Finishes every message but "1", for which it first does something else."""
+    """Finishes every message; for "1" it first runs the tested action."""
 
     def __init__(self, first_does=lambda _: None):
         self.finished, self._first_does, self._mutex = [], first_does, threading.Lock()
@@ -53,7 +53,7 @@ class Listener:
 
 @pytest.fixture
 def join(cluster):
-    """Make members of a group, each with its own client."""
+    """Return a function that creates members of a group, each with its own client."""
 
     def make(group, topic, listener, *, orderly):
         name = "orderly_listener" if orderly else "listener"
@@ -76,15 +76,15 @@ def raises(error):
 
 
 async def coroutine():
-    """Return a coroutine that is never awaited."""
+    pass
 
 
 async def async_generator():
-    yield  # nobody asks for it
+    yield  # never consumed
 
 
 def generator():
-    yield  # nobody asks for it
+    yield  # never consumed
 
 
 def begun_generator():
@@ -142,7 +142,8 @@ LARGE = {
 
 @pytest.mark.parametrize("large", LARGE.values(), ids=list(LARGE))
 def test_message_too_large_for_send_back_ends_in_the_dlq(cluster, large, monkeypatch):
-    monkeypatch.setattr("rmq_spark.client.message.PROPERTIES_BYTES_SENT_MAX", 32_767)  # as Java's
+    # Java's limit
+    monkeypatch.setattr("rmq_spark.client.message.PROPERTIES_BYTES_SENT_MAX", 32_767)
     if "properties" in large and cluster.address != cluster.name_server:
         pytest.skip("RocketMQ takes such a message in no way: docs/rocketmq-differences.md")
     topic, group, seen = cluster.topic(queues=1), cluster.group(), []
@@ -330,7 +331,7 @@ def test_subscription_during_a_held_pull_delivers_all_wanted_messages(cluster, o
     consumer.subscribe(topic, "a")
     with consumer:
         cluster.send(topic, "first", queue_id=0, TAGS="a")
-        # By then the next pull is held, by tag a.
+        # By now the broker holds the next pull, by tag a.
         wait_until("the first", lambda: cluster.stored_offset(group, topic) == 1, PATIENCE_S)
         consumer.subscribe(topic, "a || b")
         for tags in "bba":

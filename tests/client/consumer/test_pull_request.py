@@ -1,4 +1,4 @@
-"""Pulls of a push consumer: repetition, flow control, corrected offsets and revocation."""
+"""Pulls of a push consumer: repetition, flow control, offset corrections and revocation."""
 
 import sys
 from dataclasses import replace
@@ -32,7 +32,7 @@ def pulled(*messages, then, status=PullStatus.FOUND):
 
 
 class Consumer:
-    """A consumer whose pulls the test answers."""
+    """A consumer; the test answers its pulls."""
 
     def __init__(self):
         self.asked, self.consumed, self.corrected, self.illegal_result = [], [], [], []
@@ -137,7 +137,7 @@ def test_held_pull_is_replaced_after_a_new_subscription(bench):
     assert bench.consumer.abandoned == [1]
     bench.tasks.move(0)
     assert bench.offsets == [5, 5]
-    bench.consumer.asked[0][1](pulled(*several(5), then=6))  # too late: it counts for nothing
+    bench.consumer.asked[0][1](pulled(*several(5), then=6))  # late, so it is ignored
     bench.consumer.asked[0][1](DOWN)
     bench.tasks.move(1_000)
     assert (bench.offsets, bench.consumer.consumed) == ([5, 5], [])
@@ -148,8 +148,8 @@ def test_held_pull_is_replaced_after_a_new_subscription(bench):
 
 @pytest.fixture
 def held_on():
-    """Return a consumer that got a message, and whose next pull a broker holds that reports no
-    deletions."""
+    """Return a consumer that received a message; a broker that does not report deletions holds its
+    next pull."""
     bench = Bench()
     bench.request.fingerprint = QueueFingerprint(bench.tasks)
     bench.start()
@@ -171,7 +171,7 @@ def test_answer_to_a_long_held_pull_is_verified_against_the_queue(held_on, messa
         received(5), store_timestamp=9, commit_log_offset=9, message_id="another"
     )
     held_on.answer(in_doubt(pulled(*messages, then=6 + len(messages))))
-    assert held_on.consumer.scanned_to == []  # who reads must not wait for the answer
+    assert held_on.consumer.scanned_to == []  # the reading thread must not wait for the response
     held_on.tasks.move(0)
     assert (held_on.consumer.scanned_to, held_on.consumer.illegal_result) == ([5], [0])
     assert (held_on.consumer.consumed, held_on.consumer.corrected) == ([5], [])
@@ -390,7 +390,8 @@ def test_pull_of_a_dropped_queue_ends_without_effect(bench, outcome, end, caplog
 
 
 def test_answer_never_counts_as_consumed_while_it_is_added(bench):
-    """Another thread may acknowledge between any two lines; an empty cache counts as consumed."""
+    """Another thread may acknowledge between any two lines, and an empty cache would count as
+    consumed."""
     cache, seen, before = bench.request.process_queue, [], sys.gettrace()
 
     def look(*_):

@@ -37,7 +37,7 @@ def pulled(*messages, then, status=PullStatus.FOUND, least=0, most=1_000):
 
 
 class Source:
-    """A consumer whose pulls the test answers."""
+    """A consumer; the test answers its pulls."""
 
     def __init__(self):
         self.asked, self.first_offsets, self.delivered = [], [5], []
@@ -85,7 +85,7 @@ class Source:
         return [offset for offset, _ in self.asked]
 
     def answer(self, outcome, number=-1):
-        # Answers come from the thread that reads.
+        # Responses come from the reading thread.
         thread = threading.Thread(target=self.asked[number][1], args=(outcome,))
         thread.start()
         thread.join()
@@ -138,12 +138,13 @@ def test_pull_task_leaves_connecting_to_another_thread(bench):
 
 
 def of_another(message):
-    """Return the message with the same offset in a recreated topic."""
+    """Return a message with the same offset in a recreated topic."""
     return replace(message, store_timestamp=9, commit_log_offset=9, message_id="another")
 
 
 class HeldOn(Bench):
-    """A member that got a message, and whose next pull a broker holds that reports no deletions."""
+    """A member that received a message; a broker that does not report deletions holds its next
+    pull."""
 
     def __init__(self):
         super().__init__()
@@ -164,7 +165,7 @@ def test_late_long_poll_answer_counts_only_if_the_queue_is_the_same(is_empty):
     bench.source.stored[5] = of_another(received(5))
     bench.source.since = 0
     bench.answered(*([] if is_empty else several(6)), then=6 if is_empty else 7)
-    assert bench.source.scanned_to == []  # who reads must not wait for the answer
+    assert bench.source.scanned_to == []  # the reading thread must not wait for the response
     bench.tasks.move(0)
     assert (bench.source.scanned_to, bench.source.offsets) == ([5], [5, 6, 0])
     assert (bench.source.delivered, bench.source.taken_back) == ([5], [0])
@@ -381,7 +382,7 @@ def test_answer_during_wake_of_the_pull_task_is_not_pulled_twice(bench, monkeypa
             is_woken.wait()
         else:
             answering.start()
-            goes_on.wait(0.2)  # it cannot: it waits for who has been woken
+            goes_on.wait(0.2)  # times out, because it waits for the woken thread
         return found
 
     monkeypatch.setattr(bench.assigned, "pull_position", begin_meanwhile)

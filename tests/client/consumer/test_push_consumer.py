@@ -1,4 +1,4 @@
-"""Push consumers against whole brokers."""
+"""Tests of `PushConsumer` against whole brokers."""
 
 import threading
 
@@ -22,7 +22,7 @@ PATIENCE_S = 30
 
 
 class Listener:
-    """Records its calls; returns what the test sets for each body."""
+    """Records its calls; the test sets the result for each body."""
 
     def __init__(self, says=lambda *_: None):
         self.messages, self.says, self._mutex = [], says, threading.Lock()
@@ -45,7 +45,7 @@ class Listener:
 
 @pytest.fixture
 def push(cluster):
-    """Make consumers that start at the first message."""
+    """Return a function that creates consumers that start at the first message."""
 
     def make(
         listener, group=None, topic=None, *, selector="*", orderly=False, start=True, **settings
@@ -199,7 +199,7 @@ def test_orderly_push_consumer_restarts_queue_only_after_listener_returns(cluste
         assert len(listener.messages) == 1
         assert not implementation_of(consumer)._release_queue(
             request
-        )  # another consumer would have the queue at the same time
+        )  # two consumers would own the queue at the same time
     finally:
         free.set()
     assert listener.wait_for(4) == ["000", *numbers(3)]
@@ -335,7 +335,7 @@ def test_queue_with_a_lost_pull_request_is_pulled_again(cluster, push, orderly):
     lost = member._requests[queue]
 
     def is_pulled_anew():
-        lost.process_queue._pulled_at_ms -= PULL_EXPIRES_MS  # so long nobody has pulled it
+        lost.process_queue._pulled_at_ms -= PULL_EXPIRES_MS  # as if it had not pulled for that long
         member.apply_assignment(topic, TopicAssignment((queue,), (queue,)))
         return member._requests.get(queue) not in (None, lost)
 

@@ -1,4 +1,4 @@
-"""Offsets at the brokers: reads, writes, and resets by operators."""
+"""Offsets stored at the brokers: reads, writes, and resets by operators."""
 
 import threading
 
@@ -71,7 +71,7 @@ def test_offset_read_from_the_store_is_not_stored_again(store, brokers, kind):
 
 
 def test_store_offset_persists_without_keeping_it_in_memory(store, brokers):
-    """A queue that starts may remove its offset while it is committed."""
+    """A starting queue may remove its offset during its commit."""
     store.store_offset(QUEUE, 8)
     assert brokers.told == [(QUEUE, 8, False)]
     assert store.known_offset(QUEUE) is None
@@ -100,7 +100,7 @@ def test_persist_waits_for_the_answer(store, brokers):
 def test_persist_completes_if_offset_is_removed_meanwhile():
     class ToldLate(Brokers):
         def update_consumer_offset(self, queue, offset, *, is_one_way):
-            store.remove_offset(queue)  # as a lane does that begins the queue
+            store.remove_offset(queue)  # as the start of the queue does
             super().update_consumer_offset(queue, offset, is_one_way=is_one_way)
 
     brokers = ToldLate()
@@ -161,7 +161,7 @@ def test_stored_offset_is_always_asked_of_the_broker(store, brokers):
         store.stored_offset(QUEUE)
 
 
-# ---- A group's offsets in memory keep the last update of each queue
+# ---- a group's offsets in memory keep the last update of each queue
 
 
 QUEUES = [MessageQueue(topic, "broker-a", number) for topic in ("T", "U") for number in range(2)]

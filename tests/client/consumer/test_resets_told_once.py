@@ -1,6 +1,6 @@
 """A reset that the broker reports only once, in its response to any pull, as RocketMQ 5 does.
 
-The first pull may be one by which a member only checks a queue's identity.
+That pull may be one by which a member only checks a queue's identity.
 """
 
 import threading
@@ -27,7 +27,7 @@ SETTINGS = {
 
 @pytest.fixture
 def told_once(monkeypatch):
-    """Return a switch: once on, the next lookup of a message is answered with an offset to resume
+    """Return a switch: while on, the next lookup of a message is answered with an offset to resume
     at."""
     moves, peek = threading.Event(), BrokerApi.peek
 

@@ -15,7 +15,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class Brokers:
-    """Brokers that accept messages sent back, or only sends, or neither."""
+    """Brokers that accept both messages sent back and sends, or only sends, or neither."""
 
     def __init__(self):
         self.back, self.sent, self.refuses_back, self.refuses_send = [], [], False, None
@@ -96,7 +96,7 @@ def test_message_that_no_broker_takes_stays_with_its_consumer(retries, brokers, 
 
 
 OTHERS = [RuntimeError("can't start new thread"), MemoryError(), KeyError("x"), OSError(24, "full")]
-"""Errors that come from the client itself, before a broker answers."""
+"""Errors of the client itself, before a broker answers."""
 
 
 @pytest.mark.parametrize("why", OTHERS, ids=lambda each: type(each).__name__)

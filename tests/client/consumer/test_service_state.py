@@ -1,4 +1,4 @@
-"""A consumer's state changes by compare-and-set, and after a fork."""
+"""A consumer's state changes by compare-and-set, also in a forked child."""
 
 import threading
 from types import SimpleNamespace
@@ -60,7 +60,7 @@ def test_service_state_after_fork(before, behind):
 
 def test_service_state_lock_held_at_fork_is_released_in_the_child():
     life = ServiceStateMachine()
-    life._state_lock.acquire()  # by a thread that is not there any more
+    life._state_lock.acquire()  # as by a thread that the fork has removed
     life.after_fork()
     changed = threading.Thread(target=life.compare_and_set, args=(CREATED, STARTING))
     changed.start()
@@ -74,7 +74,7 @@ def test_final_service_states_advise_to_make_a_new_one():
 
 
 class Instance:
-    """A shared instance that records its consumer's requests, and whose heartbeats fail."""
+    """A shared instance that records requests; its heartbeats fail."""
 
     is_shut_down = False
     namespace = Namespace(None)

@@ -105,7 +105,7 @@ _PUSH = {
     "suspend_current_queue_time_ms": "suspendCurrentQueueTimeMillis",
     "await_termination_ms": "awaitTerminationMillisWhenShutdown",
 }
-del _PUSH["pull_threshold_for_all"]  # at which one that pushes does not look
+del _PUSH["pull_threshold_for_all"]  # push consumers do not use it
 _NOT_ROCKETMQS = {"await_termination_ms"}
 
 
@@ -119,7 +119,7 @@ def test_consumer_settings_defaults_are_javas_except_documented_ones(vector):
         if getattr(value, "name", value) != vector["settings"][theirs]:
             differ.add(ours)
     assert differ == _NOT_ROCKETMQS & names.keys()
-    if kind is PushSettings:  # in minutes there
+    if kind is PushSettings:  # PushSettings counts in minutes
         assert settings.consume_timeout_ms == vector["settings"]["consumeTimeout"] * 60_000
 
 

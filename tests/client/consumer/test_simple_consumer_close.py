@@ -1,4 +1,5 @@
-"""Messages that a closing SimpleConsumer no longer receives are made visible again at once."""
+"""Messages that a closing SimpleConsumer does not receive any more are made visible
+again at once."""
 
 import asyncio
 import threading
@@ -30,8 +31,8 @@ BEFORE, AFTER = "before", "after"
 
 
 class PoppedFrom:
-    """A name server and broker that holds a pop until its client leaves the group. It answers with
-    a message before or after the leave, or never."""
+    """A name server and broker that holds a pop until its client leaves the group, and answers with
+    a message before the leave, after it, or never."""
 
     def __init__(self, when=None):
         self._when = when
@@ -92,7 +93,7 @@ class PoppedFrom:
         peer.send(self._popped())
 
     def assert_given_back(self):
-        """The message was made visible once, by its receipt."""
+        """Check that the message was made visible once, by its receipt handle."""
         (header,) = self.changed
         assert (header.consumer_group, header.topic, header.invisible_time) == ("G", "T", 0)
         assert header.extra_info == (
@@ -103,7 +104,7 @@ class PoppedFrom:
 
 
 class Receiving(threading.Thread):
-    """A thread that receives, and the error that ends it."""
+    """A thread that receives, and the error that ended it."""
 
     def __init__(self, consumer):
         super().__init__()

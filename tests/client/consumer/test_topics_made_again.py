@@ -1,4 +1,4 @@
-"""A topic recreated under a running group: no message of the new one is skipped."""
+"""A topic is recreated while a group consumes it: no message of the new topic is skipped."""
 
 import itertools
 import shutil
@@ -29,7 +29,7 @@ OLD = [f"old {number}" for number in range(20)]
 LAST = "the last"
 PATIENCE_S = 30
 STORED_EVERY_MS = 200
-SMALL_FILES = {  # a copy is as large as they are, though they hold next to nothing
+SMALL_FILES = {  # the test copies them, and an almost empty file has its full size
     "mappedFileSizeCommitLog": str(1 << 20),
     "maxMessageSize": str(1 << 19),
     "maxHashSlotNum": "64",
@@ -38,7 +38,7 @@ SMALL_FILES = {  # a copy is as large as they are, though they hold next to noth
 
 
 class Member:
-    """A consumer of the topic, and all messages that it received."""
+    """A consumer of the topic, and its received messages."""
 
     def __init__(self, kind, address, lite_settings=None):
         self.had = []
@@ -66,7 +66,7 @@ class Member:
         return set(bodies) <= set(self.had)
 
     def has_or_holds(self, body):
-        """Return whether the body has arrived; a paused lite consumer returns nothing."""
+        """Return whether the body has arrived; a paused lite consumer caches it."""
         is_lite = isinstance(self.consumer, LitePullConsumer)
         return body in self.had or (is_lite and self.consumer.health().cached_messages == 1)
 
@@ -126,7 +126,7 @@ def member_that_has_the_old_ones(kind):
 
 
 def wait_until_held(broker, member):
-    """Wait until all pulls of a member are held, also those of its retry topic."""
+    """Wait until the broker holds all pulls of a member, including those of the retry topic."""
     held = 1 if isinstance(member.consumer, LitePullConsumer) else 2
     holds = broker._runner._controller.hold_service
     wait_until("all its pulls are held", lambda: holds.hold_count == held, PATIENCE_S)
@@ -149,7 +149,7 @@ def make_again(broker, new):
 
 
 def give_up_pulls(member):
-    """End the held pulls without an answer, as when a connection is lost."""
+    """End the held pulls without a response, as a lost connection does."""
     implementation_of(member.consumer)._restart_pulls("T")
 
 
@@ -262,7 +262,7 @@ def test_member_without_messages_begins_recreated_topic_at_zero(kind, count):
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 def test_busy_member_detects_recreated_topic_after_its_pause(kind, monkeypatch):
-    """The member's pull thread handles the queue again only when it is resumed."""
+    """The member's pull thread checks the queue only after it is resumed."""
     monkeypatch.setattr(
         "rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 600_000
     )
@@ -302,7 +302,7 @@ def test_restored_older_store_resumes_at_the_first_different_message(tmp_path, k
 
 
 def left_for_the_next(broker):
-    """Return what a member gets that joins the group now."""
+    """Return the messages of a member that joins the group now."""
     member = Member("lite", broker.address)
     with member.consumer:
         wait_until("it has the end", lambda: member.has(["new 39"]), PATIENCE_S)
@@ -340,8 +340,8 @@ def test_member_leaving_a_recreated_topic_unnoticed_stores_no_old_offset(kind):
 
 
 def test_full_member_commits_no_old_offset_to_a_recreated_topic(monkeypatch):
-    """The new topic has no message at its last offset yet; the member leaves before it
-    relocates."""
+    """The new topic has no message at the last offset yet; the member leaves before it finds its
+    new position."""
     monkeypatch.setattr("rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 0)
     new = [f"new {number}" for number in range(40)]
     others_go_on, last_goes_on = threading.Event(), threading.Event()

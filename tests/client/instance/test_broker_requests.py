@@ -31,7 +31,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 class Line:
-    """A connection to a broker that records sent frames."""
+    """A broker connection that records sent frames."""
 
     address = "h:1"
 
@@ -141,11 +141,11 @@ def test_burst_of_transaction_checks_waits_and_each_message_is_checked_once(
     held = CONCURRENT_REQUESTS_MAX + WAITING_CHECKS_MAX
     for number in range(held + 2):
         check(number, number)
-    check(held - 1, held + 100)  # the broker asks again about one that waits
+    check(held - 1, held + 100)  # a second check of a message that is still waiting
     assert caplog.text.count("checks of transactions are dropped") == 1
     status = RemotingCommand(221, ext_fields={"topic": "T", "group": "G"})
     assert requests(line, status) is None
-    assert line.answer().code == 0  # others have their own threads
+    assert line.answer().code == 0  # other requests have their own threads
     go_on.set()
     for _ in range(held):
         assert done.acquire(timeout=10)

@@ -1,4 +1,4 @@
-"""Heartbeats reach every broker, are repeated after failures, and end with the member."""
+"""Heartbeats reach every broker, are retried after failures, and end with the member."""
 
 import threading
 
@@ -13,7 +13,7 @@ from rmq_spark.wire.bodies.clients import HeartbeatData
 
 
 class Brokers:
-    """Records what brokers are sent, in order; some block, some are missing, some are known to be
+    """Records requests to brokers, in order; some brokers block, are missing, or are known to be
     silent."""
 
     def __init__(self):
@@ -117,7 +117,7 @@ def test_unregister_skips_a_failed_broker_and_reaches_all_others(brokers, tellin
 
 def test_heartbeat_versions_are_forgotten_by_stop_and_fork(brokers, telling):
     telling.send(["a"])
-    lanes = telling._executor  # whose thread a child would not have
+    lanes = telling._executor  # the child has none of its threads
     telling._after_fork()
     lanes.stop()
     assert telling.versions == {}
@@ -145,12 +145,12 @@ def test_closed_connection_triggers_one_more_heartbeat(brokers, telling):
     telling.resend("a")
     telling.resend("a")
     wait_until("a is told again", lambda: telling.versions)
-    telling.unregister(["a"], (), ["G"])  # in the same lane, behind all that waits there
+    telling.unregister(["a"], (), ["G"])  # comes after all waiting tasks of this lane
     assert brokers.told == [("a", "I am me"), ("a", "I am me"), ("a", "me leaves G")]
 
 
 def test_unanswered_heartbeat_is_retried(brokers, telling, monkeypatch):
-    """The retry does not need other requests to that broker, as of a member without queues."""
+    """The retry does not need other requests to that broker: a member without queues sends none."""
     monkeypatch.setattr(heartbeats, "RETRY_MS", 1)
     brokers.gone.add("a")
     telling.send(["a"])

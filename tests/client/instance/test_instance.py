@@ -1,4 +1,4 @@
-"""A client instance: its id, its members, and its start and shutdown."""
+"""A client instance: its id, its members, its start and its shutdown."""
 
 import re
 import threading
@@ -122,7 +122,7 @@ def test_client_instance_runs_until_its_last_user_stops(make):
 
 
 def test_shutdown_during_start_leaks_no_thread(running_broker, monkeypatch):
-    """For example a consumer whose start was interrupted, and continues in a thread."""
+    """For example a consumer whose start was interrupted and continues in a thread."""
     instance, begun = ClientInstance(running_broker.address), []
 
     class Meanwhile(ThreadScheduler):
@@ -131,7 +131,7 @@ def test_shutdown_during_start_leaks_no_thread(running_broker, monkeypatch):
             super().start_all()
             ender = threading.Thread(target=instance.shutdown)
             ender.start()
-            ender.join(0.3)  # what does not wait for the start is over by then
+            ender.join(0.3)  # a shutdown that does not wait for the start has ended by now
             assert instance.is_shut_down
 
     monkeypatch.setattr("rmq_spark.client.instance.instance.ThreadScheduler", Meanwhile)
@@ -148,7 +148,7 @@ def test_broken_connection_is_followed_by_a_heartbeat_on_a_new_one(make, api, ru
     instance.register_consumer("G", consumer)
     assert consumer.rebalances.acquire(timeout=10)
     instance.connections.close(running_broker.address)
-    assert consumer.rebalances.acquire(timeout=10)  # a newcomer to the broker
+    assert consumer.rebalances.acquire(timeout=10)  # because the broker sees a new client
     assert api.consumer_ids(running_broker.address, "G") == (instance.client_id,)
 
 

@@ -1,4 +1,4 @@
-"""Routes of topics: which queues and addresses they give, and when they are refreshed."""
+"""Routes of topics: their queues and addresses, and when they are refreshed."""
 
 import threading
 
@@ -151,7 +151,7 @@ def test_newest_route_gives_the_broker_address():
 
 
 def test_deleted_topic_does_not_restore_an_old_broker_address():
-    """The result does not depend on which topic was known first, or queried last."""
+    """The result does not depend on the order in which topics became known or were queried."""
     both = route(queue_data("a"), queue_data("b"), brokers=(A, B))
     server = NameServer(T=both, U=both, V=route(queue_data("b"), brokers=(B,)))
     routes = Routes(server)

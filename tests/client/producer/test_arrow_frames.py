@@ -14,13 +14,13 @@ from rmq_spark.client.producer.producer import Producer
 
 SAYS = re.compile(r".+: needed .+, found .+; for example: .+")
 MAPS = pa.map_(pa.string(), pa.string())
-VIEWS = [pa.string_view()] if hasattr(pa, "string_view") else []  # from pyarrow 16 on
+VIEWS = [pa.string_view()] if hasattr(pa, "string_view") else []  # new in pyarrow 16
 TEXTS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), *VIEWS]
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
 
 class Stream:
-    """An object with Arrow's C stream interface, as of polars and DuckDB."""
+    """An object with Arrow's C stream interface, like those of polars and DuckDB."""
 
     def __init__(self, table):
         self._table = table
@@ -171,7 +171,7 @@ def test_unsupported_rows_are_refused_with_advice(rows, why):
     assert SAYS.fullmatch(str(raised.value)), raised.value
 
 
-# ---- sent
+# ---- sent rows
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def admin(running_broker):
 
 @pytest.fixture
 def sent(admin):
-    """Return a function that sends rows, and returns the topic's content."""
+    """Return a function that sends rows and returns the topic's content."""
     with Producer("P", instance=admin.instance) as producer:
 
         def send(rows):
@@ -228,7 +228,7 @@ OPTIONAL = {
     "flag": ([7, None], 0),
     "bornTimestamp": ([1_767_268_800_000, None], "the time of the send"),
 }
-"""Columns with a null in the second row, and the default that it means."""
+"""Columns with a null in the second row, and the default that the null means."""
 
 
 @pytest.mark.parametrize("kind", ["arrow", "pandas"])
@@ -263,7 +263,7 @@ def test_extreme_displayable_timestamps_are_read_back(sent, admin, ms):
     [found] = (
         admin.read_table("T", columns=["bornTimestamp"]).column(0).cast(pa.int64()).to_pylist()
     )
-    assert found == ms * 1_000  # microseconds
+    assert found == ms * 1_000  # in microseconds
 
 
 def test_pandas_column_of_mixed_types_is_refused():

@@ -1,4 +1,4 @@
-"""Arrow rows are cut into requests by size and topic."""
+"""Arrow rows are split into requests by size and topic."""
 
 import pyarrow as pa
 import pytest
@@ -37,7 +37,7 @@ def test_rows_are_cut_where_one_request_is_full():
 
 
 def test_arrow_rows_count_properties_only_where_they_are():
-    """Large properties in some rows must not make their request too large."""
+    """Large properties in some rows must not make the requests of other rows too large."""
     maps = [[("p", "v" * 1_000)]] * 20 + [[], None] * 490
     rows = batch(body=[b"b"] * 1_000, properties=pa.array(maps, pa.map_(pa.string(), pa.string())))
     for given in (rows, rows.slice(10)):

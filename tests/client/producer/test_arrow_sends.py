@@ -1,4 +1,4 @@
-"""Tables are sent as messages: queues, retries, and what is stored when a request fails."""
+"""Tables are sent as messages: queues, retries, and which rows are stored when a request fails."""
 
 import itertools
 from concurrent.futures import Future

@@ -68,7 +68,8 @@ def test_async_send_without_retry_thread_reports_failure_and_later_sends_work(mo
         cluster.servers["a"].__exit__()
         futures = [producer.send_async(X, timeout_ms=20_000) for _ in range(6)]
         found = [future.exception(10) for future in futures]
-        assert {type(error) for error in found} == {SendFailed, NoneType}  # some went to b at once
+        # some were sent to b directly
+        assert {type(error) for error in found} == {SendFailed, NoneType}
         is_limited = False
         assert {producer.send_async(X).result(10).queue.broker_name for _ in range(6)} == {"b"}
 
@@ -145,7 +146,7 @@ class Trickling:
 
 
 def heads_of(sends):
-    """Return the maximum size of this number of frame headers and one of a heartbeat."""
+    """Return the maximum size of this number of frame headers and a heartbeat's."""
     return 1_000 * (sends + 1)
 
 
@@ -180,8 +181,8 @@ def test_timed_out_async_sends_to_a_slow_broker_are_neither_kept_nor_sent():
         broker.go_on.set()
         wait_until("nothing is pending", lambda: producer.health().pending_sends == 0)
         wait_until("nothing is unwritten", lambda: producer.health().unwritten_bytes == 0)
-        assert producer.send(X).send_status.name == "SEND_OK"  # it comes behind all of them
-        assert len(server.peers) == 1  # the connection of all others as well
+        assert producer.send(X).send_status.name == "SEND_OK"  # completes after all of them
+        assert len(server.peers) == 1  # the same connection for all
     never_sent = failed - set(broker.bodies)
     assert len(never_sent) > 50
     assert len(broker.bodies) + len(never_sent) + refused == 602
@@ -205,7 +206,8 @@ def test_callbacks_that_are_slower_than_answers_hold_senders_up_and_not_themselv
         for _ in range(3):
             send_one()
         with pytest.raises(TooManyPending, match="callbacks of sends are queued: 3"):
-            assert all(send_one() is None for _ in range(2))  # one may run already, and wait inside
+            # the first may already run, and wait there
+            assert all(send_one() is None for _ in range(2))
         assert producer.health().pending_sends == 0
         go_on.set()
         wait_until("all have run", lambda: len(ran) == len(futures))
@@ -214,7 +216,7 @@ def test_callbacks_that_are_slower_than_answers_hold_senders_up_and_not_themselv
 
 
 class Outcome:
-    """Gets the result of a send for which nobody waits."""
+    """Receives the result of a send that is not awaited."""
 
     def __init__(self):
         self.told, self.is_there, self.is_cancelled = None, threading.Event(), False
@@ -261,7 +263,8 @@ def test_async_send_starts_in_a_thread_only_while_the_route_is_unknown(monkeypat
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["route-unknown", "try-that-fails"])
 def test_async_send_tried_in_another_thread_is_not_deferred_to_the_caller(monkeypatch, is_known):
-    """Not even if it runs before the caller continues: a loop's fast path is for its own thread."""
+    """Also not if it runs before the caller continues: a loop's fast path is for its own thread
+    only."""
     soon_of = []
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
         sends, connections = producer._async_sender, producer.instance.connections
@@ -324,7 +327,7 @@ def test_async_send_before_its_first_try_fails_at_shutdown(monkeypatch):
             return real(topic)
 
         monkeypatch.setattr(topic_sender(producer), "publish_queues", publish_queues)
-        outcomes = [Outcome() for _ in range(5)]  # one more than there are threads for them
+        outcomes = [Outcome() for _ in range(5)]  # one more than there are threads
         for outcome in outcomes:
             assert begun(producer, outcome)
         assert asked.wait(10)

@@ -1,4 +1,4 @@
-"""Sends of a user that may see a topic, but not send to it: refused once, and not tried again."""
+"""A user may see a topic, but not send to it: sends are refused once and not retried."""
 
 import pyarrow as pa
 import pytest
@@ -34,7 +34,7 @@ def broker():
 @pytest.fixture
 def producer(broker):
     with Producer("shop", instance=client_of(broker, READER)) as producer:
-        assert producer.publish_queues("orders")  # the route is not denied
+        assert producer.publish_queues("orders")  # the route is allowed
         yield producer
 
 
@@ -59,7 +59,7 @@ def test_denied_send_is_made_once_and_names_the_right(producer, sends, way):
     with pytest.raises((AccessDenied, SendFailed)) as raised:
         WAYS[way](producer)
     denied = raised.value
-    if way == "send_table":  # which always tells of its tries
+    if way == "send_table":  # whose error always has the number of attempts
         [denied] = raised.value.tries
     assert isinstance(denied, AccessDenied)
     assert denied.resource == "Topic:orders"

@@ -166,10 +166,10 @@ def test_producer_defaults_equal_javas(vector):
         assert (ours, getattr(SendRules("P"), ours)) == (ours, javas[theirs])
 
 
-# ---- unique message ids never repeat, and have Java's form
+# ---- unique message ids never repeat, and have Java's format
 
 
-SOME_DAY_MS = int(datetime(2026, 3, 17, 12, 34, 56).timestamp() * 1000)  # noqa: DTZ001  # Java's month is local
+SOME_DAY_MS = int(datetime(2026, 3, 17, 12, 34, 56).timestamp() * 1000)  # noqa: DTZ001  # Java uses the local month
 
 
 def test_unique_id_contains_host_and_time():
@@ -188,12 +188,12 @@ def test_bulk_unique_ids_continue_the_counter():
 
 
 def test_unique_id_month_starts_at_local_midnight():
-    began = datetime.fromtimestamp(month_start_ms(SOME_DAY_MS) / 1000)  # noqa: DTZ006  # local time is tested
-    assert began == datetime(2026, 3, 1)  # noqa: DTZ001  # local time is what is tested
+    began = datetime.fromtimestamp(month_start_ms(SOME_DAY_MS) / 1000)  # noqa: DTZ006  # tests local time
+    assert began == datetime(2026, 3, 1)  # noqa: DTZ001  # tests local time
 
 
 def test_unique_id_generator_changes_its_base_in_a_new_month():
-    times = [SOME_DAY_MS, int(datetime(2026, 4, 2).timestamp() * 1000)]  # noqa: DTZ001  # local time is what is tested
+    times = [SOME_DAY_MS, int(datetime(2026, 4, 2).timestamp() * 1000)]  # noqa: DTZ001  # tests local time
     ids = UniqueIdGenerator("10.0.0.1", lambda: times.pop(0))
     ids.next()
     assert decode_unique_id(ids.next()).month_ms == 24 * 3_600_000

@@ -158,7 +158,7 @@ def test_illegal_batch_is_halved_down_to_the_bad_message():
     with FakeCluster(a=always(13)) as cluster, Producer("P", cluster.address) as producer:
         with pytest.raises(MessageIllegal):
             producer.send_batch([X] * 4)
-        assert cluster.sends() == {"a": 4}  # in the end alone, and not as a batch
+        assert cluster.sends() == {"a": 4}  # the last attempt sends it alone, not as a batch
 
 
 def test_send_before_start_and_after_shutdown_is_refused(running_broker, topic):
@@ -179,7 +179,7 @@ def test_started_producer_may_enter_a_with_statement(running_broker, topic):
     with producer:
         producer.send(Message(topic, b"x"))
     with pytest.raises(ClientShutDown):
-        producer.instance.start()  # one shutdown has ended it
+        producer.instance.start()  # it was ended by a single shutdown
 
 
 def test_bad_messages_and_bad_groups_get_nowhere(producer):
@@ -193,7 +193,7 @@ def test_bad_messages_and_bad_groups_get_nowhere(producer):
         Producer("no group", instance=producer.instance).start()
     with pytest.raises(MessageRejected):
         Producer("P", instance=producer.instance).start()
-    producer.send(X)  # the failed ones have left the instance as it was
+    producer.send(X)  # failed starts have not changed the instance
 
 
 def test_unknown_topic_and_unreachable_name_server_raise_different_errors():

@@ -26,7 +26,7 @@ class Sends:
 
 
 def producer(instance, sends, kind=Producer):
-    """Return a producer whose asynchronous sends are these."""
+    """Return a producer with these asynchronous sends."""
     made = kind("P", instance=instance)
     made._async_sender = sends
     return made
@@ -69,7 +69,7 @@ def test_failed_producer_start_leaves_the_instance_unchanged(sends):
         second.start()
     assert sends.starts == 0
     first.shutdown()
-    assert instance.is_shut_down  # with its last user
+    assert instance.is_shut_down  # with its last producer
 
 
 def test_producer_stops_running_with_its_instance(sends):
@@ -81,7 +81,7 @@ def test_producer_stops_running_with_its_instance(sends):
 
 
 class OtherEndsFirst(Producer):
-    """Another thread ends it between a check of its state and the next step."""
+    """Another thread shuts the producer down between a check of its state and the next step."""
 
     _runs = False
     other = None
@@ -92,7 +92,7 @@ class OtherEndsFirst(Producer):
         if runs and self.other is None:
             self.other = threading.Thread(target=self.shutdown)
             self.other.start()
-            self.other.join(0.5)  # or it has to wait, as it should
+            self.other.join(0.5)  # if it does not block, as it should
         return runs
 
     @_is_running.setter
@@ -106,5 +106,5 @@ def test_simultaneous_producer_shutdowns_release_the_instance_once(instance, sen
     life.shutdown()
     life.other.join()
     with instance:
-        pass  # it can be started, as it has not ended
+        pass  # not ended, so it can be started
     assert sends.stops == 1

@@ -1,4 +1,4 @@
-"""Queues take turns, keys choose theirs, and failed or slow brokers are avoided."""
+"""Sends use queues round-robin, keys select a queue, and failed or slow brokers are avoided."""
 
 import pytest
 from support.suite.clocks import Clock

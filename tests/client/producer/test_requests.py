@@ -1,4 +1,4 @@
-"""Requests that wait for replies: their limit, timeout, callbacks and cancellation."""
+"""Requests that wait for replies: limit, timeout, callbacks and cancellation."""
 
 import pickle
 import threading
@@ -19,7 +19,7 @@ PATIENCE_MS = 60_000
 
 
 class Broker:
-    """A broker and name server that stores nothing, and records its requests."""
+    """A broker and name server that stores nothing, and records requests."""
 
     def __init__(self, *, is_silent=False):
         self.seen = []
@@ -92,7 +92,7 @@ def test_reply_timeout_says_whether_the_request_is_stored(producer):
         another.request(Message("T", b"x"), timeout_ms=300)
     assert "no broker has acknowledged the request, which may be stored" in str(unknown.value)
     for error in (stored.value, unknown.value):
-        again = pickle.loads(pickle.dumps(error))  # noqa: S301  # what this test has written
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301  # the test's own data
         assert (str(again), again.sent) == (str(error), error.sent)
 
 

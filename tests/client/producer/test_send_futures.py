@@ -39,7 +39,7 @@ def test_blocked_callback_does_not_block_set_result_of_other_futures(callbacks):
     for future in futures[1:]:
         future.add_done_callback(lambda future: order.append(future.result()))
     for number, future in enumerate(futures):
-        future.set_result(number)  # comes back at once
+        future.set_result(number)  # returns immediately
     assert order == []
     last = threading.Event()
     stuck.set()

@@ -1,4 +1,4 @@
-"""Tries of one send share its timeout, and retry only what a retry can help."""
+"""Attempts of one send share its timeout; only errors that a retry can help are retried."""
 
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ PREPARED = SimpleNamespace(
 
 
 class Brokers:
-    """Brokers that answer in turn as the test sets, and take the time that it sets."""
+    """Brokers with the answers and delays that the test sets."""
 
     def __init__(self):
         self.now, self.answers, self.asked, self.reached, self.refreshed = 1_000.0, [], [], [], []
@@ -42,7 +42,7 @@ class Brokers:
     def refresh_within(self, topic, seconds):
         self.refreshed.append(topic)
         self.waited.append(seconds)
-        self.now += seconds  # name servers are silent
+        self.now += seconds  # a silent name server takes time
 
     def refresh_routes_soon(self):
         self.refreshed_soon += 1
@@ -53,12 +53,12 @@ class Brokers:
             self.now += min(timeout_ms / 1000, self.away[address])
             raise ConnectionFailed(address, "nobody is there")
 
-    def send_one_way(self, address, header, body, *, is_reply):  # noqa: ARG002  # as the client calls it
+    def send_one_way(self, address, header, body, *, is_reply):  # noqa: ARG002  # the client's signature
         assert body == b"x"
         assert header.broker_name == address
         self.told.append(address)
 
-    def send(self, address, header, body, message_id, timeout_ms, *, is_reply):  # noqa: ARG002  # as the client calls it
+    def send(self, address, header, body, message_id, timeout_ms, *, is_reply):  # noqa: ARG002  # the client's signature
         assert body == b"x"
         self.asked.append((address, timeout_ms))
         seconds, answer = self.answers.pop(0)
@@ -128,7 +128,7 @@ def test_send_error_lists_all_tries(sending):
 
 @pytest.mark.parametrize(("left_ms", "tries"), [(49, 1), (51, 2)])
 def test_send_is_not_retried_with_too_little_time_left(sending, brokers, left_ms, tries):
-    """The producer would give up while the broker stores the message."""
+    """Otherwise the producer would give up while the broker stores the message."""
     late = ((3_000 - left_ms) / 1000, LATE)
     with pytest.raises(SendFailed):
         sending(late, (1.0, LATE), LATE).send(PREPARED, 3_000)

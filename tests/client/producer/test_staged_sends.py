@@ -1,4 +1,4 @@
-"""Staged sends repeat the chunks of one attempt unchanged until the broker has them."""
+"""Staged sends repeat the chunks of one attempt unchanged until the broker has stored them."""
 
 import pyarrow as pa
 import pytest
@@ -58,10 +58,10 @@ def commit(producer, api, running_broker, *attempts):
 
 @pytest.fixture
 def sent(monkeypatch):
-    """Record the sent chunks, and fail those that the test chooses by number."""
+    """Record the sent chunks, and fail those with the numbers that the test sets."""
 
     class Sent(list):
-        """Errors by the number of the request."""
+        """Errors by request number."""
 
     found, stage = Sent(), StagingApi.stage_chunk
     found.errors = {}

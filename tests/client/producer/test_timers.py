@@ -1,4 +1,4 @@
-"""Messages with a time of delivery, and their recall, in threads and asyncio."""
+"""Timer messages and their recall, in threads and asyncio."""
 
 import asyncio
 from datetime import datetime, timedelta, timezone

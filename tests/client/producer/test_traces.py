@@ -1,6 +1,5 @@
-"""Traces of producers and consumers reach the trace topic, and never delay or fail what they
-trace.
-"""
+"""Traces of producers and consumers reach the trace topic, and never delay or fail the traced
+operation."""
 
 import asyncio
 import logging
@@ -46,7 +45,7 @@ def admin(address):
 
 
 def traced(admin, message_id, count):
-    """Return the traces of a message, once this number is stored."""
+    """Return the traces of a message after this number is stored."""
     wait_until(f"{count} traces", lambda: len(admin.message_traces(message_id)) >= count)
     found = admin.message_traces(message_id)
     assert len(found) == count

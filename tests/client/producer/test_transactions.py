@@ -1,4 +1,4 @@
-"""Transactions of a producer: what it sends, and how each way out of a block ends one."""
+"""Transactions of a producer: requests, and how each exit from a block ends the transaction."""
 
 import os
 
@@ -19,12 +19,12 @@ PLACE = {"msgId": "7F00000100002A9F00000000000003E8", "queueId": "0", "queueOffs
 
 
 class Broker:
-    """A broker and name server that stores nothing, and records its requests."""
+    """A broker and name server that stores nothing, and records requests."""
 
     def __init__(self):
         self.seen = []
         self.codes = {}
-        """The response code by request code, where that is not success."""
+        """Response codes by request code; others succeed."""
         self.server = FakeServer(answering(self._answer))
         self.address = self.server.address
 
@@ -43,7 +43,7 @@ class Broker:
         return TopicRouteData(queue_datas=(queue,), broker_datas=(broker,))
 
     def ends(self):
-        """Return the headers of the requests that end transactions."""
+        """Return the headers of requests that end transactions."""
         code = RequestCode.END_TRANSACTION
         return [
             HEADERS[code].request.decode(each.ext_fields) for each in self.seen if each.code == code

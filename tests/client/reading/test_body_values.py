@@ -1,4 +1,4 @@
-"""Tables whose bodies are decoded to columns: types, bodies that do not fit, and refusals."""
+"""Tables whose bodies are decoded to columns: types, invalid bodies, and refused options."""
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,8 @@ def broker():
 
 @pytest.fixture
 def table(broker, request):
-    """Return a function that sends bodies to a new topic of one queue, and reads it as a table."""
+    """Return a function that sends bodies to a new topic of one queue, and reads the topic as a
+    table."""
     topic = request.node.name.translate({ord(each): "-" for each in "[] ."})[:100]
     broker.create_topic(topic, queues=1)
 

@@ -1,4 +1,4 @@
-"""Bulk pulls: chunks ahead, filters, reconnects, and no offset lost or repeated."""
+"""Bulk pulls: prefetched chunks, filters, reconnects; no offset is lost or repeated."""
 
 import itertools
 from concurrent.futures import Future
@@ -76,7 +76,7 @@ def test_bulk_pull_learns_the_messages_per_chunk_from_the_first_one(address, con
     size = int(next(pull).sizes[0])
     full = 3_000 // size
     assert 5 < full < 15
-    # One question for all, which does not say how many there are in a chunk; the answer does.
+    # One request for all chunks: only the answers say how many records each has.
     assert asked_api.asked == [
         (COUNT + 1, 40),
         (COUNT + 1 + full, full),
@@ -163,7 +163,7 @@ def test_bulk_pull_reconnects_while_it_waits(address, connections):
 
 
 class Broker:
-    """Serves a queue of ten messages, two at a time."""
+    """A broker with a queue of ten messages, which serves two at a time."""
 
     def __init__(self, next_of=lambda offset: offset + 2, deaths=0, dies=lambda _: False):
         self.deaths = deaths
@@ -243,7 +243,7 @@ def test_bulk_pull_without_progress_raises(plain):
 
 
 class QueueWithHoles:
-    """A RocketMQ broker's queue after compaction or the loss of a file: offsets are missing."""
+    """A RocketMQ queue in which offsets are missing, after compaction or the loss of a file."""
 
     def __init__(self, there):
         self._there = sorted(there)
@@ -269,7 +269,7 @@ def test_bulk_pull_over_holes_returns_each_message_once(there):
 
 
 class QueueThatLosesItsBeginning:
-    """A broker whose log loses the middle of a filtered queue while it is read."""
+    """A broker whose log loses the middle of a filtered queue during the read."""
 
     def supports_chunks(self, _):
         return False
@@ -294,7 +294,7 @@ def test_bulk_pull_does_not_take_deleted_messages_for_filtered_ones():
 
 
 class FilteringBroker:
-    """A broker that answers each pull with records of these offsets, up to offset 8."""
+    """A broker that answers each pull with the records of these offsets, up to offset 8."""
 
     def __init__(self, records):
         self._records = records
@@ -324,7 +324,7 @@ def records_of(*queue_offsets):
     ids=["ordered", "all past the end", "damaged past the end", "swapped", "shuffled"],
 )
 def test_filtered_bulk_pull_drops_no_record_before_its_end(records, kept):
-    """An unordered answer is kept up to the record at the end, to be refused as a whole."""
+    """An unordered answer is kept whole, so that it can be refused as a whole."""
     rules = PullRules(subscription="blue")
     chunks = list(BulkPull(FilteringBroker(records), "127.0.0.1:1", "G", QUEUE, 0, 5, rules))
     assert offsets(chunks) == kept
@@ -333,7 +333,7 @@ def test_filtered_bulk_pull_drops_no_record_before_its_end(records, kept):
 
 
 def test_filtered_bulk_pull_yields_a_damaged_record_before_its_end():
-    """The reader reports the record; the pull does not end as if there were none."""
+    """The reader reports the damaged record; the pull does not end as if there were none."""
     records = records_of(1) + records_of(3)[:-9] + records_of(4, 7)
     rules = PullRules(subscription="blue")
     chunks = BulkPull(FilteringBroker(records), "127.0.0.1:1", "G", QUEUE, 0, 5, rules)

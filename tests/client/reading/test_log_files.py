@@ -1,4 +1,5 @@
-"""Records read directly from a broker's log files are those that the broker returns, or none."""
+"""Records read from a broker's log files equal those that the broker returns, or are not read at
+all."""
 
 import os
 import socket
@@ -39,7 +40,7 @@ OTHER = MessageQueue("T", "broker-a", 1)
 
 
 class CountedFiles:
-    """The system's file functions, which count reads, and may change the data."""
+    """System file functions that count reads, and can change the data."""
 
     def __init__(self, before=lambda _: None):
         self.bytes_read = 0
@@ -70,8 +71,8 @@ class CountedDirectory:
 
 
 def filled(broker, steps):
-    """Send messages to two queues at random, as many in each step as given, singly or as a
-    batch."""
+    """Send messages to two queues at random: in each step the given number, singly or
+    as a batch."""
     with Producer("P", broker.address) as producer:
         producer.send(Message("T", b"first"), lambda queues: queues[0])
         producer.instance.routes.refresh("T")
@@ -86,7 +87,7 @@ def filled(broker, steps):
 
 
 def pulled(api, address, queue=QUEUE, subscription="*", files=None, **more):
-    """Return the records of a queue, by the offset past each response."""
+    """Return the records of a queue by the next offset of each response."""
     end = api.max_offset(address, queue)
     if files is not None:
         more["local_files"] = LocalLogFinder(files)
@@ -153,7 +154,7 @@ def cut_short(path):
 
 
 def changed(path, at, number):
-    """Write another number at a position of each record."""
+    """Overwrite a number at a position of each record."""
     with path.open("r+b") as file:
         data = file.read()
         for start in range(len(data) - 36):
@@ -181,7 +182,7 @@ def of_another_topic(path):
 def test_records_missing_in_log_files_are_pulled(
     running_broker, api, tmp_path, monkeypatch, happens
 ):
-    """The reader sees a copy of the store, whose log is changed."""
+    """The reader has a copy of the store whose log is changed."""
     filled(running_broker, LARGE)
     by_broker = pulled(api, running_broker.address)
     store, copy = log_of_broker(running_broker).parent, tmp_path / "copy"
@@ -237,7 +238,7 @@ def test_local_log_read_with_a_wrong_queue_entry_equals_the_brokers_answer(
         entries = [ENTRY_STRUCT.unpack_from(data, ENTRY_BYTES * row) for row in (50, 51)]
         file.seek(ENTRY_BYTES * 50)
         file.write(ENTRY_STRUCT.pack(*wrong(*entries)))
-    way = {"chunk_bytes": 100_000}  # some lie before it, and some behind
+    way = {"chunk_bytes": 100_000}  # splits the messages into several chunks
     by_broker = outcome(api, running_broker.address, **way)
     files = CountedFiles()
     assert outcome(api, running_broker.address, files=files, **way) == by_broker
@@ -251,11 +252,11 @@ def outcome(api, address, **way):
         return str(error)
 
 
-# ---- records at places
+# ---- records by position
 
 
 def log_of(tmp_path, *messages, queue=QUEUE, host="10.0.0.1:9"):
-    """Return a log file with these messages, and the position of each."""
+    """Return a log file with these messages, and their positions."""
     data, physical_offsets, sizes = b"", [], []
     for queue_offset, body in messages:
         where = parse_host(host)
@@ -323,7 +324,7 @@ def test_mismatching_records_in_log_files_are_not_used(tmp_path, of, changed):
 @pytest.mark.parametrize("host", ["10.0.0.1:9", "[::1]:9"])
 @pytest.mark.parametrize("topic", ["T", "T" * 127, "T" * 200, "Tümpel"])
 def test_records_of_all_topics_and_hosts_are_found(tmp_path, topic, host):
-    """A long topic has the second magic, and hosts may be IPv6 addresses."""
+    """A long topic uses the second magic, and hosts may be IPv6 addresses."""
     queue = MessageQueue(topic, "broker-a", 3)
     files, physical_offsets, sizes, data = log_of(
         tmp_path, (0, b"a"), (1, b"b" * 9), queue=queue, host=host
@@ -339,7 +340,7 @@ def test_offsets_must_ascend(tmp_path):
 
 
 def test_log_files_are_not_read_after_their_proof_changed(tmp_path):
-    """For example when another broker has replaced the one that wrote it."""
+    """For example when another broker has replaced the one that wrote the proof."""
     files, physical_offsets, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b"))
     assert bytes(files.read_records(QUEUE, physical_offsets, sizes, range(2)).data) == data
     (tmp_path / "proof.0").write_bytes(b"proof of another connection")
@@ -349,7 +350,7 @@ def test_log_files_are_not_read_after_their_proof_changed(tmp_path):
 
 
 def test_proven_log_directory_is_read_even_after_it_was_moved(tmp_path):
-    """Another store, with other bodies, is put in its place."""
+    """Another store, with other bodies, takes its place."""
     store, other = tmp_path / "store", tmp_path / "other"
     for root, body in ((other, b"wrong"), (store, b"right")):
         root.mkdir()
@@ -359,7 +360,7 @@ def test_proven_log_directory_is_read_even_after_it_was_moved(tmp_path):
     assert b"right" in bytes(files.read_records(QUEUE, physical_offsets, sizes, range(2)).data)
 
 
-# ---- who may name files
+# ---- which brokers may name files
 
 
 def test_local_broker_proves_its_log_files_once_per_connection(running_broker, api, caplog):
@@ -375,7 +376,7 @@ def test_local_broker_proves_its_log_files_once_per_connection(running_broker, a
 
 
 class Elsewhere(FakeServer):
-    """A proxy of a broker that changes the answers to requests for a proof."""
+    """A proxy of a broker that changes responses to proof requests."""
 
     def __init__(self, broker, change):
         self._broker, self._apply = broker, change
@@ -404,7 +405,7 @@ def own_proof(root, nonce, sock):
 
 
 def relayed(_victim, _root):
-    """The broker behind the proxy has written a proof of another connection."""
+    """Return the proof of another connection, written by the broker behind the proxy."""
     return lambda _nonce, _sock, fields: fields
 
 
@@ -414,7 +415,7 @@ def without_a_proof(victim, root):
 
 
 def with_a_proof_of_another(part):
-    """Return an honest broker's proof in which one part is changed."""
+    """Return an honest broker's proof with one changed part."""
 
     def lie(victim, _root):
         def change(nonce, sock, fields):
@@ -430,7 +431,7 @@ def with_a_proof_of_another(part):
 
 
 def own_directory_with(put):
-    """Return a store with a valid proof, whose log files lead to the victim's."""
+    """Return a store with a valid proof whose log files lead to the victim's."""
 
     def lie(victim, root):
         def change(nonce, sock, fields):
@@ -480,7 +481,7 @@ def a_link_as_the_proof(_victim, root):
 
 
 def naming(**more):
-    """Return a valid proof with file names that lead out of the directory."""
+    """Return a valid proof with file names that point outside the directory."""
 
     def lie(victim, root):
         def change(nonce, sock, fields):
@@ -535,8 +536,8 @@ HOSTILE = {
 def test_hostile_brokers_proof_opens_no_file_of_another_store(
     running_broker, api, tmp_path, caplog, lie
 ):
-    """The victim's records have the positions, sizes and offsets that the hostile broker
-    reports."""
+    """The victim's records have the positions, sizes and offsets that the hostile
+    broker reports."""
     if "another user" in str(lie) and os.getuid():
         pytest.skip("only root can give files away")
     filled(running_broker, LARGE)
@@ -555,7 +556,7 @@ def test_hostile_brokers_proof_opens_no_file_of_another_store(
 
 
 def test_honest_stand_in_broker_has_its_log_files_read(running_broker, api, tmp_path):
-    """Without a lie the files are read: so the tests above fail because of their lies alone."""
+    """Without a lie the files are read: the tests above fail because of their lies alone."""
     filled(running_broker, LARGE)
     victim = log_of_broker(running_broker).parent
 
@@ -638,7 +639,7 @@ def test_pull_for_log_places_fails_when_its_connection_was_replaced(running_brok
 
 @pytest.mark.parametrize(
     ("listens_at", "reached_at"),
-    [("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("::", "[::1]")],  # noqa: S104  # the test of an address that is any
+    [("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("::", "[::1]")],  # noqa: S104  # listens on any address
 )
 def test_files_are_read_however_the_broker_listens(tmp_path, api, listens_at, reached_at):
     """The proof has the endpoints of the connection, whatever address the listener is bound to."""

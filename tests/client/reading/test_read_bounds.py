@@ -1,4 +1,4 @@
-"""Start and end of reads of a topic (words, times, offsets), and the errors for wrong ones."""
+"""Start and end of reads of a topic (words, times, offsets), and errors of invalid ones."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -91,7 +91,7 @@ REJECTED = {
     "a number as a text": ("-10", "needed .earliest."),
     "no such day": ("2026-02-30", "needed .earliest."),
     "long before 1970": ("-99999d", "needed .earliest."),
-    "no zone": (datetime(2026, 1, 31), "time zone"),  # noqa: DTZ001  # that is it
+    "no zone": (datetime(2026, 1, 31), "time zone"),  # noqa: DTZ001  # the error under test
     "seconds": (1_769_860_800, "if these are seconds, write 1769860800000"),
     "an offset": (10, "if this is an offset, write .queue: offset"),
     "before 1970": (-1, "milliseconds since 1970"),

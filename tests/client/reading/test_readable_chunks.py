@@ -67,7 +67,7 @@ def record(queue_offset, magic=None, queue_id=0, topic="T"):
 
 @pytest.mark.parametrize(("is_filtered", "expected"), [(False, 8), (True, 9)])
 def test_unreadable_record_ends_a_chunk_and_gives_its_offset(is_filtered, expected):
-    """With a filter, the record itself has the offset."""
+    """With a filter, the offset comes from the record itself."""
     data = record(7) + record(9, magic=b"none") + record(10)
     [chunk] = readable_chunks([RawChunk(data, None, 11)], QUEUE, 7, is_filtered=is_filtered)
     assert chunk.records.head["queue_offset"].tolist() == [7]
@@ -92,10 +92,10 @@ def test_records_that_can_all_be_read_have_no_fault():
 @pytest.mark.parametrize(
     ("offsets", "next_offset", "right"),
     [
-        ([7, 8, 8, 9], 10, 2),  # twice
-        ([7, 9, 8], 11, 2),  # not in order
-        ([7, 8, 6], 10, 2),  # of before
-        ([7, 8, 10], 10, 2),  # past the offset at which to continue
+        ([7, 8, 8, 9], 10, 2),  # repeated
+        ([7, 9, 8], 11, 2),  # unordered
+        ([7, 8, 6], 10, 2),  # below the start
+        ([7, 8, 10], 10, 2),  # beyond the next offset
         ([7, 8, 9], 8, 1),
         ([5, 6], 10, 0),
     ],
@@ -153,7 +153,7 @@ def test_records_of_a_light_queue_bear_the_places_of_another():
     assert (len(chunk.records), chunk.fault) == (2, None)
 
 
-# ---- which offsets of a span a read has left out
+# ---- offsets of a span that a read leaves out
 
 
 @given(st.sets(st.integers(3, 40)), st.integers(0, 3), st.integers(41, 50))

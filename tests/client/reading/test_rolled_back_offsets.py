@@ -43,7 +43,7 @@ SCHEMA = schema_of("body binary, queueOffset bigint")
 
 @pytest.fixture(params=[QUEUE_BYTES, 2 * ENTRY_BYTES], ids=["one file", "small files"])
 def queue_bytes(request):
-    """Return the size of a queue's file, which a gap may exceed."""
+    """Return the size of a queue's file; a gap may be larger."""
     return request.param
 
 
@@ -76,7 +76,7 @@ def broker_on(directory, queue_bytes=QUEUE_BYTES):
 
 @pytest.fixture
 def gap(store):
-    """Write messages around a gap of rolled-back offsets; the store is closed."""
+    """Write messages around a gap of rolled-back offsets, and close the store."""
     sent = roll_back_between(store)
     there = {each.queue_offset: each for each in read_all(store, "T", 0)}
     offsets = [each for each in range(max(there)) if each not in there]
@@ -112,7 +112,7 @@ def test_query_reads_past_rolled_back_offsets_with_any_batch_size(tmp_path, queu
         query.stop()
         assert [row.body for row in query.rows()] == sent
         assert max(map(len, query.sink.values())) <= most
-        for end in map(json.loads, query.offsets):  # by which a topic is known that is made again
+        for end in map(json.loads, query.offsets):  # the last message identifies a recreated topic
             offsets, stored = (end[part]["T"]["broker-a"] for part in ("offsets", "stored"))
             assert stored.keys() == {queue for queue, offset in offsets.items() if offset}
 
@@ -122,7 +122,8 @@ def test_query_reads_past_rolled_back_offsets_with_any_batch_size(tmp_path, queu
 def test_tasks_know_their_topic_wherever_a_queue_is_cut(
     tmp_path, queue_bytes, gap, more, is_stream
 ):
-    """A task knows its topic by the last message of its range, so no range ends within the gap."""
+    """The last message of a task's range identifies its topic, so no range may end
+    within the gap."""
     sent, _, there = gap
     with broker_on(tmp_path, queue_bytes) as broker:
         if is_stream:
@@ -154,7 +155,7 @@ def test_damaged_record_past_rolled_back_offsets_counts_once(
     behind = there[offsets[-1] + 1]
     with broker_on(tmp_path, queue_bytes) as broker:
         file = tmp_path / "commitlog" / f"{behind.physical_offset // LOG_BYTES * LOG_BYTES:020}"
-        with file.open("r+b") as log:  # the length of its body
+        with file.open("r+b") as log:  # damage the length of its body
             at = behind.physical_offset % LOG_BYTES + RECORD_BYTES_BEFORE_BODY - 4
             os.pwrite(log.fileno(), bytes([0x7F]), at)
         query = Engine(broker.address, topic="T", localFiles="false", onBadRecord=how)
@@ -184,7 +185,7 @@ def test_unreadable_record_past_rolled_back_offsets_gives_its_own_offset(
     _, offsets, there = gap
     behind = offsets[-1] + 1
     records = {at: bytearray(encode_record(each)) for at, each in there.items() if at <= behind}
-    records[behind][4] ^= 1  # the magic
+    records[behind][4] ^= 1  # damage the magic
     answer = RawChunk(b"".join(records.values()), None, behind + 1)
     monkeypatch.setattr(record_chunks, "BulkPull", lambda **_: [answer])
     monkeypatch.setattr(arrow_reads, "BulkPull", lambda *_: [answer])
@@ -214,7 +215,7 @@ def first_gap(store):
 def test_query_waiting_at_an_empty_queue_reads_past_rolled_back_offsets(
     tmp_path, queue_bytes, first_gap, is_crash
 ):
-    """The query saw the queue empty, before the batch was rolled back."""
+    """The query saw the queue empty before the batch was rolled back."""
     with broker_on(tmp_path, queue_bytes) as broker:
         query = Engine(broker.address, topic="T")
         query.start()
@@ -233,7 +234,7 @@ def test_query_waiting_at_an_empty_queue_reads_past_rolled_back_offsets(
 
 
 def test_spark_query_waiting_at_an_empty_queue_survives_rolled_back_rows(tmp_path, queue_bytes):
-    """The first rows of a queue are rolled back, after messages of another that were read."""
+    """The first rows of a queue are rolled back, after messages of another queue were read."""
     with broker_on(tmp_path, queue_bytes) as broker:
         Admin(broker.address).create_topic("T", 2)
         with Producer("P", broker.address) as producer:

@@ -7,7 +7,7 @@ from rmq_spark.client.reading.read_bounds import TimeSearch
 
 
 def run(times, timestamp_ms, start=0, hint=0):
-    """Return the result of a search over message times (None for missing messages), and
+    """Return the result of a search in message times (None for missing messages), and
     the probes."""
     search = TimeSearch(timestamp_ms, start, len(times), hint)
     probes = []
@@ -23,7 +23,7 @@ def run(times, timestamp_ms, start=0, hint=0):
 
 
 def expected(times, timestamp_ms, start=0):
-    """Return the first offset that is late enough."""
+    """Return the first offset at or after the time."""
     late = [
         at for at, ms in enumerate(times) if at >= start and ms is not None and ms >= timestamp_ms
     ]
@@ -72,5 +72,5 @@ def test_time_search_leaves_out_no_message_late_enough(steps, timestamp_ms, star
     found, _ = run(times, timestamp_ms, start, hint)
     right = expected(times, timestamp_ms, start)
     assert start <= found <= right
-    # What lies between is gone: nothing is given that was stored before the time.
+    # The messages between are gone, and none before the time is returned.
     assert all(times[at] is None for at in range(found, right))

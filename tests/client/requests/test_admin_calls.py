@@ -1,4 +1,4 @@
-"""Requests of operators that the admin does not cover."""
+"""Requests of operators that `Admin` does not cover."""
 
 
 def test_broker_runtime_info_and_config_are_read(api, running_broker):

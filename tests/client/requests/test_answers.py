@@ -46,7 +46,7 @@ def test_pull_result_has_the_next_offset_for_every_status(status):
     ("code", "body"), [(PULL, b""), (PULL_CHUNK, encode_sizes([]))], ids=["pull", "chunk"]
 )
 def test_pulled_refuses_the_status_found_without_records(code, body):
-    """Otherwise a consumer would continue past messages that it never got."""
+    """Otherwise a consumer would skip messages that it never got."""
     with pytest.raises(ProtocolError, match="status FOUND and no records"):
         pull_result("h:1", code, answer(0, FOUND, body))
 

@@ -1,4 +1,4 @@
-"""Name servers are tried one after another, and the errors list all tries."""
+"""Name servers are tried one after another; errors list all attempts."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from rmq_spark.wire.remoting.command import RemotingCommand
 
 
 class Cluster:
-    """Name servers by address: the answers of each, one or several in turn, or an error."""
+    """Name servers by address: one or several answers in order, or an error."""
 
     def __init__(self, **servers):
         self.servers = servers
@@ -128,7 +128,7 @@ def test_our_broker_is_a_name_server_too(running_broker, connections):
     assert broker.broker_addrs == {0: running_broker.address}
 
 
-# ---- requests to name servers reach all of them
+# ---- requests that go to all name servers
 
 
 def test_delete_topic_is_sent_to_all_name_servers():

@@ -24,7 +24,7 @@ def test_parallel_map_limits_its_threads():
         with changing:
             under_way += 1
             highest = max(highest, under_way)
-        together.wait(PATIENCE_S)  # broken, if there are never four
+        together.wait(PATIENCE_S)  # raises if fewer than four run
         with changing:
             under_way -= 1
         return thing * 2

@@ -1,4 +1,4 @@
-"""A stop runs once, and every caller waits for it or its timeout."""
+"""A stop runs once; every caller waits for its end or for a timeout."""
 
 import signal
 import subprocess
@@ -57,9 +57,7 @@ def test_safe_stop_in_a_signal_handler_does_not_deadlock_on_a_held_lock():
     old = signal.signal(signal.SIGUSR1, lambda *_: ending.run())
     try:
         with lock:
-            signal.raise_signal(
-                signal.SIGUSR1
-            )  # comes back, though ending cannot have got anywhere
+            signal.raise_signal(signal.SIGUSR1)  # returns although the stop cannot have finished
             assert not ended.is_set()
     finally:
         signal.signal(signal.SIGUSR1, old)
@@ -127,7 +125,7 @@ def test_shutdown_steps_all_run_despite_errors(caplog):
     assert "G: a step of the shutdown failed: ZeroDivisionError" in caplog.text
 
 
-# ---- A countdown ends once, with its last part
+# ---- a countdown ends once, with its last part
 
 
 def counted(*those):

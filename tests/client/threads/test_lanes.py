@@ -1,4 +1,4 @@
-"""Tasks of one broker run in order, and delay no other broker's."""
+"""Tasks of one broker run in order, and do not delay tasks of other brokers."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Objects of a process are renewed in a forked child, and are not pickled."""
+"""Objects bound to a process are recreated in a forked child, and are not pickled."""
 
 import gc
 import os

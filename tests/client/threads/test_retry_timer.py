@@ -16,7 +16,7 @@ def timer_of(clock, timeout_ms, **more):
 
 
 def pauses(timer, clock):
-    """Return the length of each pause, until there are no more."""
+    """Return the length of each pause until the timer ends."""
     found, before = [], clock.now
     while timer.sleep_or_expire():
         found.append(clock.now - before)

@@ -59,7 +59,7 @@ def idle(tasks, count):
 def test_burst_of_scheduled_tasks_wakes_enough_threads(tasks):
     idle(tasks, 1)
     meeting = threading.Barrier(4)
-    with tasks._state:  # the thread that is called cannot come before all of it is there
+    with tasks._state:  # the new thread cannot start before all tasks are added
         for _ in range(3):
             tasks.schedule(lambda: meeting.wait(PATIENCE_S))
     meeting.wait(PATIENCE_S)
@@ -113,9 +113,7 @@ def test_scheduled_task_that_raises_is_logged_and_others_run(tasks, caplog):
         tasks.schedule(lambda: 1 // 0)
         tasks.schedule(done.set, 10)
         assert done.wait(PATIENCE_S)
-        wait_until(
-            "a log", lambda: "ZeroDivisionError" in caplog.text
-        )  # by another thread, perhaps
+        wait_until("a log", lambda: "ZeroDivisionError" in caplog.text)  # perhaps in another thread
 
 
 def test_stopping_does_not_wait_for_what_never_ends():
@@ -142,7 +140,7 @@ def test_scheduled_task_can_stop_its_scheduler():
     assert done.wait(PATIENCE_S)
 
 
-# ---- repeated
+# ---- repeated tasks
 
 
 def test_repeated_task_started_twice_runs_once_per_period():

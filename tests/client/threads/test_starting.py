@@ -1,4 +1,4 @@
-"""Starting a thread succeeds, or raises an error that says why."""
+"""Starting a thread succeeds, or raises an error with the reason."""
 
 import asyncio
 import threading
@@ -39,7 +39,7 @@ def test_thread_limit_error_is_raised_as_by_python(monkeypatch):
 
 
 class Births:
-    """Records thread starts, some of which fail as at a limit of the system."""
+    """Records thread starts; some fail as at a system limit."""
 
     def __init__(self, monkeypatch):
         self._start = threading._start_new_thread
@@ -57,7 +57,7 @@ class Births:
     def during(self, call, failing=()):
         """Make a call while these starts fail; return its outcome and the number of starts.
 
-        The call is made in a thread of its own: one that never ends fails the test.
+        The call runs in its own thread: a call that never returns fails the test.
         """
         outcomes = []
 

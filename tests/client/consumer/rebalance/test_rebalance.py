@@ -1,4 +1,4 @@
-"""Rebalance of one topic: who gets which queues, and when nobody is changed."""
+"""Rebalance of one topic: which member gets which queues, and when assignments stay the same."""
 
 import pytest
 
@@ -27,7 +27,7 @@ class View:
 
 
 class Strategy:
-    """A strategy that a user has written."""
+    """A user-defined strategy."""
 
     def __init__(self, allocate):
         self.name, self.allocate = "MINE", allocate

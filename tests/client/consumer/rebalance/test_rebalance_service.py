@@ -73,7 +73,7 @@ def world():
 def test_rebalance_updates_all_topics_with_one_member_query(world):
     assert world.service.do_rebalance() is None
     assert world.taken == {topic: queues(topic)[:2] for topic in "AB"}
-    assert (world.asked, world.beats) == (1, 0)  # members once for all topics
+    assert (world.asked, world.beats) == (1, 0)  # one request for members serves all topics
 
 
 def test_rebalance_releases_queues_of_an_unsubscribed_topic(world):
@@ -128,7 +128,7 @@ def test_rebalance_sends_heartbeat_to_brokers_that_do_not_know_the_member(world)
     world.members = ()
     assert world.service.do_rebalance() == RETRY_MS
     assert (world.taken, world.beats, world.asked) == ({}, 2, 2)
-    world.members = ("you",)  # the others have the queues; no broker knows this member yet
+    world.members = ("you",)  # the others own the queues; no broker knows this member yet
     assert world.service.do_rebalance() == RETRY_MS
     assert world.taken == {"A": (), "B": ()}
 

@@ -1,4 +1,4 @@
-"""Members of a group with different subscriptions are warned; all others are not."""
+"""Only members of a group with different subscriptions are warned."""
 
 import logging
 
@@ -16,7 +16,7 @@ MINE, OTHERS = frozenset({"o", "%RETRY%G"}), frozenset({"x", "%RETRY%G"})
 
 
 class Group:
-    """A group as a broker knows it, and a member that checks it."""
+    """A group as a broker knows it, and a member that checks its subscriptions."""
 
     def __init__(self):
         self.now, self.found, self.asked = 0, OTHERS, []
@@ -62,7 +62,7 @@ def test_changed_subscription_difference_is_logged_again(group, caplog):
 
 
 def test_subscription_differences_of_several_members_are_logged_once_each(group, caplog):
-    """Each check sees the subscription of the member whose heartbeat was the last."""
+    """Each check sees the subscription of the member that sent the last heartbeat."""
     for _ in range(3):
         for name in ("x", "y", "z"):
             group.look(frozenset({name}))

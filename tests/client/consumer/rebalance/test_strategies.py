@@ -172,7 +172,7 @@ def test_order_is_that_of_utf_16_where_it_differs_from_unicode():
     assert in_queue_order(of) == list(reversed(of[4:])) + list(reversed(of[:4]))
 
 
-# ---- one rebalance round asks each broker for members once
+# ---- a rebalance round asks each broker for members once
 
 
 BROKERS = {"T": {"a", "b"}, "U": {"b", "a"}, "V": {"a"}}
