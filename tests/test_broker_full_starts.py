@@ -44,18 +44,23 @@ async def offset_of_group(client):
     return answer.code, int(answer.ext_fields["offset"])
 
 
+async def filled(broker, noted):
+    """Put all messages, with a checkpoint after ``noted`` of them; return the client."""
+    broker.make_topic("T")
+    client = await broker.connect()
+    for number in range(COUNT):
+        if number == noted:
+            assert broker.store.save_checkpoint()
+        await client.put(str(number))
+    return client
+
+
 @pytest.mark.parametrize("noted", [0, 10], ids=["nothing noted", "some noted"])
 def test_start_on_a_full_disk_gives_no_wrong_queue_end_to_groups(tmp_path, caplog, noted):
     disk = FaultyDisk()
 
     async def first(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        for number in range(noted):
-            await client.put(str(number))
-        assert broker.store.save_checkpoint()
-        for number in range(noted, COUNT):
-            await client.put(str(number))
+        client = await filled(broker, noted)
         commit = {**GROUP, "commitOffset": str(COUNT)}
         assert (await client.call(asked(RequestCode.UPDATE_CONSUMER_OFFSET, commit))).code == 0
         broker.controller.tables.save()
@@ -150,13 +155,7 @@ def test_broker_started_on_a_full_disk_serves_messages_past_its_last_checkpoint(
     sizes = {"mappedFileSizeConsumeQueue": str(20 * 8)}
 
     async def first(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        for number in range(noted):
-            await client.put(str(number))
-        assert broker.store.save_checkpoint()
-        for number in range(noted, COUNT):
-            await client.put(str(number))
+        client = await filled(broker, noted)
         await client.put("in another queue", queue_id=1)
         disk.fill_up()
 

@@ -214,7 +214,11 @@ def polled_by(consumer, seconds):
 def lite_made_before(address):
     """Create a consumer in the parent, and start it in two children, which share the queues."""
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
-    children = [Child(lambda: polled_by(consumer, 4)) for _ in range(2)]
+    return shared_by([Child(lambda: polled_by(consumer, 4)) for _ in range(2)], address)
+
+
+def shared_by(children, address):
+    """Return what two children see of messages that are sent once both are members."""
     with Admin(address) as admin:
         until(lambda: len(members_of(admin)) == 2)
         clients = [member.client_id for member in members_of(admin)]
@@ -239,13 +243,7 @@ def push_made_before(address):
             time.sleep(4)
         return seen
 
-    children = [Child(work) for _ in range(2)]
-    with Admin(address) as admin:
-        until(lambda: len(members_of(admin)) == 2)
-        clients = [member.client_id for member in members_of(admin)]
-    time.sleep(0.5)
-    sent = send_to_all_queues(address)
-    return {"sent": sent, "seen": [child.said() for child in children], "clients": clients}
+    return shared_by([Child(work) for _ in range(2)], address)
 
 
 def send_to_all_queues(address):

@@ -12,6 +12,21 @@ def broker():
         yield broker
 
 
+@pytest.fixture(params=[False, True], ids=["thread", "process"])
+def kind(request):
+    """Run the broker in a thread, and in a process."""
+    return {"own_process": request.param}
+
+
+@pytest.fixture
+def temporary(tmp_path_factory, monkeypatch):
+    """Return the directory of temporary files, so that tests see what is left."""
+    place = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    return place
+
+
 @pytest.fixture
 def topic(broker, request):
     """Return a topic of one queue."""

@@ -22,20 +22,7 @@ from rocketpoll.broker.settings.settings import ConfigError
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import DiskUsage, LocalDisk
 
-
-@pytest.fixture(params=[False, True], ids=["thread", "process"])
-def kind(request):
-    """Run the broker in a thread, and in a process."""
-    return {"own_process": request.param}
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path_factory, monkeypatch):
-    """Return the directory of temporary files, so that tests see what is left."""
-    place = tmp_path_factory.mktemp("temporary")
-    monkeypatch.setenv("TMPDIR", str(place))
-    monkeypatch.setattr("tempfile.tempdir", str(place))
-    return place
+pytestmark = pytest.mark.usefixtures("temporary")
 
 
 def bodies(broker, topic="orders"):

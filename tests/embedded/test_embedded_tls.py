@@ -12,22 +12,9 @@ from rmq_spark.client.errors import ClientError
 from rocketpoll import ClientInstance, LitePullConsumer, Message, Producer, TlsSettings
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
 
+pytestmark = pytest.mark.usefixtures("temporary")
+
 NEED = "tls.server.need.client.auth"
-
-
-@pytest.fixture(params=[False, True], ids=["thread", "process"])
-def kind(request):
-    """Run the broker in a thread, and in a process."""
-    return {"own_process": request.param}
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path_factory, monkeypatch):
-    """Return the directory of temporary files, so that tests see what is left."""
-    place = tmp_path_factory.mktemp("temporary")
-    monkeypatch.setenv("TMPDIR", str(place))
-    monkeypatch.setattr("tempfile.tempdir", str(place))
-    return place
 
 
 def send_with(broker, tls, body=b"one"):

@@ -7,22 +7,8 @@ import pytest
 
 from rmq_spark.client.errors import MessageRejected, RouteNotFound
 from rocketpoll import LitePullConsumer, Message
-from rocketpoll.broker.embedded import EmbeddedBroker, NotInTime
+from rocketpoll.broker.embedded import NotInTime
 from rocketpoll.broker.testing import wait_until
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with EmbeddedBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def topic(broker, request):
-    """Return a topic of one queue."""
-    name = request.node.name
-    broker.create_topic(name, queues=1)
-    return name
 
 
 def bodies(broker, topic):

@@ -69,6 +69,17 @@ refusals = st.lists(
 )
 
 
+def disk_without(pages, end):
+    """Return a disk that refuses to read pages, counted back from the end of the log."""
+    last_page = (end - 1) // PAGE
+    return FaultyDisk(
+        unreadable=[
+            Refusal(LOG, max(last_page - back, 0) * PAGE, times, spared)
+            for back, times, spared in pages
+        ]
+    )
+
+
 @given(messages, refusals)
 def test_start_with_any_refused_reads_loses_no_message(sizes, pages):
     """The start is refused without changing the log, or serves everything but reported holes, which
@@ -77,13 +88,7 @@ def test_start_with_any_refused_reads_loses_no_message(sizes, pages):
         root = Path(directory)
         texts, end = acknowledged(root, sizes)
         before = log_of(root)
-        last_page = (end - 1) // PAGE
-        disk = FaultyDisk(
-            unreadable=[
-                Refusal(LOG, max(last_page - back, 0) * PAGE, times, spared)
-                for back, times, spared in pages
-            ]
-        )
+        disk = disk_without(pages, end)
         try:
             store = open_store(root, disk, **FILES)
         except UnreadableFile:
@@ -110,13 +115,7 @@ def test_out_of_memory_at_start_is_no_damage(sizes, pages):
         root = Path(directory)
         texts, end = acknowledged(root, sizes)
         before = log_of(root)
-        last_page = (end - 1) // PAGE
-        disk = FaultyDisk(
-            unreadable=[
-                Refusal(LOG, max(last_page - back, 0) * PAGE, times, spared)
-                for back, times, spared in pages
-            ]
-        )
+        disk = disk_without(pages, end)
         disk.read_error = errno.ENOMEM
         try:
             store = open_store(root, disk, **FILES)

@@ -37,19 +37,6 @@ CLOCKS_APART_MS = 5
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
 
 
-@pytest.fixture
-def admin(running_broker):
-    with Admin(running_broker.address) as made:
-        made.create_topic("T", 2)
-        yield made
-
-
-@pytest.fixture
-def producer(admin):
-    with Producer("P", instance=admin.instance) as made:
-        yield made
-
-
 def test_help_names_each_method_once_under_its_heading():
     headings = re.findall(r"^[A-Z][a-z ]+: (?:`[^:]*`)\.$", inspect.getdoc(Admin), re.MULTILINE)
     listed = re.findall(r"`(\w+)`", " ".join(headings))

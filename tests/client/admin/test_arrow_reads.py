@@ -19,7 +19,6 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.producer import Producer
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.schemas import columns as spark_schema
 from rmq_spark.wire.chunk.columns import CodecMissing
@@ -28,19 +27,6 @@ from rmq_spark.wire.message_queue import MessageQueue
 MIB = 1 << 20
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
 SAME_HASH = ("AaAa", "BBBB")
-
-
-@pytest.fixture
-def admin(running_broker):
-    with Admin(running_broker.address) as made:
-        made.create_topic("T", 2)
-        yield made
-
-
-@pytest.fixture
-def producer(admin):
-    with Producer("P", instance=admin.instance) as made:
-        yield made
 
 
 @pytest.fixture(params=["in chunks", "as RocketMQ"])

@@ -6,20 +6,12 @@ import pytest
 from support.messages.bad_messages import changed_bytes
 
 import rocketpoll
-from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError, ManifestError, RouteNotFound
 from rmq_spark.client.manifest import CommitManifest, CommittedSpan, ManifestId
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk.encode import body_crcs
-
-
-@pytest.fixture
-def admin(running_broker):
-    with Admin(running_broker.address) as made:
-        made.create_topic("T", 2)
-        yield made
 
 
 class Sink:
@@ -89,7 +81,7 @@ def test_committed_read_errors_give_the_reason(admin, sink, running_broker, tmp_
     with log.open("r+b") as file:
         file.seek(at)
         file.write(b"\x7f")
-    with pytest.raises(ManifestError, match=r"a message at offset 0, where rows were .* cannot be"):
+    with pytest.raises(ManifestError, match=r"the committed row at offset 0 of .* cannot be read"):
         bodies(admin)
     place = sink.send(b"hello")
     with pytest.raises(ManifestError, match=f"offset {place} of .*: it is not a manifest"):

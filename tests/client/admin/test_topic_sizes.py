@@ -2,22 +2,12 @@
 
 import random
 
-import pytest
-
-from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import Lag, messages_behind, total_lag
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.message_queue import MessageQueue
 
 FIRST, SECOND = (MessageQueue("T", "broker-a", each) for each in range(2))
-
-
-@pytest.fixture
-def admin(running_broker):
-    with Admin(running_broker.address) as made:
-        made.create_topic("T", 2)
-        yield made
 
 
 def test_topic_size_of_an_empty_topic_is_zero(admin):
