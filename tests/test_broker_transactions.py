@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from support.brokers.access import WITH_USERS, Users, signed
-from support.brokers.in_process import tell
+from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
 from support.disks.faulty_disk import FaultyDisk, ManualClock
 
@@ -557,16 +557,14 @@ def test_end_that_does_not_fit_its_half_message_is_refused(tmp_path, changes, re
     tell(story, tmp_path, now_ms=Clock())
 
 
-def test_message_that_is_no_half_message_cannot_be_committed(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        answer = await client.put("plain", properties={"PGROUP": "P"})
-        refusal = await client.call(end_request(answer))
-        assert "Find prepared transaction message failed" in refusal.remark
-        assert (await client.pull()).bodies == ["plain"]
-
-    tell(story, tmp_path)
+@on_broker
+async def test_message_that_is_no_half_message_cannot_be_committed(broker):
+    broker.make_topic("T")
+    client = await broker.connect()
+    answer = await client.put("plain", properties={"PGROUP": "P"})
+    refusal = await client.call(end_request(answer))
+    assert "Find prepared transaction message failed" in refusal.remark
+    assert (await client.pull()).bodies == ["plain"]
 
 
 @pytest.mark.parametrize(
@@ -579,39 +577,33 @@ def test_message_that_is_no_half_message_cannot_be_committed(tmp_path):
     ],
     ids=["batch", "delay", "timer", "empty"],
 )
-def test_half_message_that_no_transaction_can_have_is_refused(tmp_path, request_, code, remark):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        refusal = await client.call(request_)
-        assert refusal.code == code
-        assert remark in refusal.remark
-
-    tell(story, tmp_path)
+@on_broker
+async def test_half_message_that_no_transaction_can_have_is_refused(broker, request_, code, remark):
+    broker.make_topic("T")
+    client = await broker.connect()
+    refusal = await client.call(request_)
+    assert refusal.code == code
+    assert remark in refusal.remark
 
 
-def test_reject_transaction_message_refuses_half_messages(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        refusal = await (await broker.connect()).call(half_request())
-        assert refusal.code == ResponseCode.NO_PERMISSION
-
-    tell(story, tmp_path, rejectTransactionMessage=True)
+@on_broker(rejectTransactionMessage=True)
+async def test_reject_transaction_message_refuses_half_messages(broker):
+    broker.make_topic("T")
+    refusal = await (await broker.connect()).call(half_request())
+    assert refusal.code == ResponseCode.NO_PERMISSION
 
 
-def test_half_message_of_a_deleted_topic_cannot_be_committed(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        answer = await client.call(half_request())
-        await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
-        broker.make_topic("T")
-        refusal = await client.call(end_request(answer))
-        assert refusal.code == ResponseCode.TOPIC_NOT_EXIST
-        assert "was deleted" in refusal.remark
-        assert (await client.pull()).bodies == []
-
-    tell(story, tmp_path)
+@on_broker
+async def test_half_message_of_a_deleted_topic_cannot_be_committed(broker):
+    broker.make_topic("T")
+    client = await broker.connect()
+    answer = await client.call(half_request())
+    await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+    broker.make_topic("T")
+    refusal = await client.call(end_request(answer))
+    assert refusal.code == ResponseCode.TOPIC_NOT_EXIST
+    assert "was deleted" in refusal.remark
+    assert (await client.pull()).bodies == []
 
 
 def test_pending_half_messages_survive_a_restart_and_their_ends_count(tmp_path):

@@ -6,6 +6,7 @@ from support.brokers.in_process import run as run_loop
 from support.brokers.in_process import small_broker, started
 from support.clients.pops import pop
 from support.disks.faulty_disk import ManualClock
+from support.suite.coroutine_tests import run_by
 
 REDELIVERED_MS = 1_600
 """Maximum milliseconds from the end of the invisible time to the redelivery: one second, and the
@@ -55,3 +56,6 @@ def run(story, root, **settings):
             await story(Story(broker, await broker.connect(), clock))
 
     run_loop(whole())
+
+
+on_popping_broker = run_by(run)
