@@ -1,5 +1,5 @@
-"""One Spark and one broker of each kind for all tests in this folder; for each test a room of its
-own."""
+"""One Spark session and one broker of each kind for all tests in this folder; each test has its own
+topics."""
 
 import pyspark
 import pytest
@@ -18,7 +18,7 @@ LEAVES_SOCKETS_OPEN = ("4.0.", "4.1.")
 
 
 def pytest_configure(config):
-    """Older releases of Spark leave sockets to the garbage collector, which warns of them."""
+    """Ignore warnings about sockets that older releases of Spark leave to the garbage collector."""
     if pyspark.__version__.startswith(LEAVES_SOCKETS_OPEN):
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
@@ -32,7 +32,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="session", params=EVERY_CLUSTER)
 def kind(request):
-    """Return the kind of broker; results hardly ever depend on it."""
+    """Return the kind of broker; results should not depend on it."""
     return request.param
 
 
@@ -74,7 +74,8 @@ def sink(spark, cluster, tmp_path):
 
 @pytest.fixture
 def own_producers(monkeypatch):
-    """Shut down the producers after the test, as a `CommittingSink` needs."""
+    """Shut down the producers after the test, because those of a `CommittingSink` live as long as
+    the process."""
     with exactly_once_sink.own_producers(monkeypatch):
         yield
 
@@ -87,7 +88,7 @@ def commits(rocketpoll_broker, rocketpoll_topic):
 
 @pytest.fixture
 def room(spark, tmp_path):
-    """Run a broker whose topic ``in`` has messages to be copied exactly once."""
+    """Run a broker whose topic ``in`` has messages that the tests copy exactly once."""
     with EmbeddedBroker(tmp_path / "store") as broker:
         for topic in ("in", "out"):
             broker.create_topic(topic, 2)

@@ -1,4 +1,4 @@
-"""Options for TLS and access to brokers, and their validation at `load()`."""
+"""Options for TLS and access keys, and their validation at `load()`."""
 
 import pickle
 
@@ -36,9 +36,9 @@ def test_files_are_read_on_the_driver_and_travel_to_tasks(parse):
         key_password="rocketpoll",
         server_name="brokers",
     )
-    again = pickle.loads(pickle.dumps(options))  # noqa: S301  # what Spark does
+    again = pickle.loads(pickle.dumps(options))  # noqa: S301  # as Spark does
     assert again == options
-    assert hash(again.access) == hash(options.access)  # by which tasks find their client
+    assert hash(again.access) == hash(options.access)  # tasks find their shared client by this hash
     assert "key_password" not in repr(options)
     assert "BEGIN" not in repr(options)
 
@@ -99,7 +99,7 @@ def test_invalid_tls_option_is_refused_by_name(given, said):
 
 @pytest.fixture
 def profiles(monkeypatch, tmp_path):
-    """Return the file of profiles, which tests write."""
+    """Return the path of the profiles file, which tests write."""
     path = tmp_path / "profiles.ini"
     path.touch(mode=0o600)
     monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
@@ -124,10 +124,10 @@ def test_profile_has_addresses_keys_and_certificates_of_source_and_sink(profiles
     options = parse({"profile": "prod", "topic": "T"})
     assert options.access.name_servers == ("prod:9876",)
     assert options.access.credentials == Credentials("billing", "s3cr3t")
-    assert options.access.tls == TlsSettings.of_files(ca_file=CA)  # without a word of tls
+    assert options.access.tls == TlsSettings.of_files(ca_file=CA)  # without a tls option
     assert "s3cr3t" not in repr(options)
-    profiles.unlink()  # tasks have what the driver has read
-    assert pickle.loads(pickle.dumps(options)).access == options.access  # noqa: S301  # what Spark does
+    profiles.unlink()  # tasks have the driver's values
+    assert pickle.loads(pickle.dumps(options)).access == options.access  # noqa: S301  # as Spark does
 
 
 def test_profile_limits_the_bodies_of_reads(profiles):
@@ -153,7 +153,7 @@ def test_environment_has_the_keys_of_queries_without_options(profiles, monkeypat
     assert read_options(NEEDED).access.credentials == Credentials("billing", "s3cr3t")
     assert read_options({**NEEDED, "tls": "true"}).access.tls == TlsSettings()
     locked = read_options({**NEEDED, "tls": "true", **LOCKED}).access.tls
-    assert locked.key_password == "rocketpoll"  # noqa: S105  # that of the tests' key
+    assert locked.key_password == "rocketpoll"  # noqa: S105  # the password of the test key
     monkeypatch.delenv("ROCKETPOLL_SECRET_KEY")
     with pytest.raises(OptionError, match="required together with ROCKETPOLL_ACCESS"):
         read_options(NEEDED)

@@ -1,4 +1,4 @@
-"""Addresses of queues: by route, by cluster info, and when both fail."""
+"""Addresses of queues: from routes, from cluster info, and when both fail."""
 
 import pytest
 from support.servers.fake_servers import FakeCluster
@@ -63,7 +63,7 @@ def test_master_address_is_found_in_cluster_info_despite_slaves(
 
 
 def test_route_address_is_used_if_cluster_info_is_empty():
-    """A fake cluster may have routes, and no cluster info."""
+    """A fake cluster may have routes but no cluster info."""
     with FakeCluster(a=lambda _: 0) as cluster:
         instance = instance_for(options_for(cluster, "T").access)
         addresses = BrokerAddresses(instance)

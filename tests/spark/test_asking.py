@@ -1,4 +1,4 @@
-"""Ends of queues are asked for with patience, once for each host that is down."""
+"""Queries of queue ends wait for hosts that are down, once for each host."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ def test_queue_ends_of_an_unreachable_broker_fail_after_the_retry_timeout(rocket
 
 
 def test_queue_ends_wait_for_an_unreachable_broker_though_another_answers():
-    """Messages stored by it would come late, after those of the other broker."""
+    """Otherwise messages stored by it would come late, after those of the other broker."""
     with EmbeddedBroker(brokerName="a") as here, EmbeddedBroker(brokerName="b") as away:
         for broker in (here, away):
             broker.create_topic("T", 1)
@@ -41,12 +41,12 @@ def test_queue_ends_wait_for_an_unreachable_broker_though_another_answers():
                 queues.ends(which)
             assert [queue.broker_name for queue in queues.ends(which, required=())] == ["a"]
             here.stop()
-            with pytest.raises(BrokersAway):  # where nobody answers, all are waited for
+            with pytest.raises(BrokersAway):  # if no broker answers, all are retried
                 queues.ends(which, required=())
 
 
 class HostThatIsDown:
-    """An address at which connecting takes the time that a test sets, and fails."""
+    """An address at which connecting takes the time that a test sets, and then fails."""
 
     address = "127.0.0.1:9"
 
@@ -73,7 +73,7 @@ def down(monkeypatch):
 
 @pytest.fixture
 def queues(down):
-    """Return queues of a name server's route whose broker's host is down."""
+    """Return queues of a route whose broker's host is down."""
     with EmbeddedBroker() as broker:
         broker.create_topic("T", QUEUES)
         addresses = json.dumps({"broker-a": down.address})

@@ -1,7 +1,7 @@
 """Queues assigned by the name of a broker that no name server knows at the moment.
 
-RocketMQ's name servers forget a broker as soon as it is down. So the broker may be restarting, or
-its name may be wrong: nobody can tell.
+RocketMQ's name servers remove a broker as soon as it is down. So the broker may be restarting, or
+its name may be wrong: a query cannot tell.
 """
 
 import json
@@ -28,7 +28,7 @@ def pair(monkeypatch):
         yield pair
 
 
-# ---- a start
+# ---- without a checkpoint
 
 
 def test_starting_query_waits_for_an_assigned_broker_without_a_route(pair):
@@ -137,12 +137,12 @@ def test_batch_read_of_an_unknown_assigned_broker_waits_or_fails(pair):
         BatchReader({**given, "retryTimeoutMs": "400"}, schema_of("body binary")).partitions()
 
 
-# ---- a start from a checkpoint
+# ---- with a checkpoint
 
 
 @pytest.fixture
 def checkpoint(pair):
-    """Return the position of a query that has read one message of each queue."""
+    """Return the offset of a query that has read one message of each queue."""
     pair.send(A0, B0, B1)
     with pair.query() as batches:
         yield batches.latest_offset(batches.initial_offset(), NO_LIMITS)
@@ -155,7 +155,7 @@ def test_resumed_query_waits_for_an_unknown_assigned_broker_and_logs_once(pair, 
         end = batches.latest_offset(checkpoint, NO_LIMITS)
         assert places(end) == {A0: 2, B0: 2, B1: 1}
         assert len(batches.plan_ranges(checkpoint, end)) == 2
-        assert pair.pauses == 3  # name servers are asked behind each
+        assert pair.pauses == 3  # a query of the name servers follows each
     said = [record.message for record in caplog.records if record.name == failure_log.__name__]
     assert said == [
         f"requests to broker b failed, retrying: {NO_WAY}",
@@ -183,7 +183,7 @@ def test_assigned_broker_that_is_gone_for_good_is_data_loss(pair, checkpoint, av
 
 
 def test_assigned_broker_that_is_gone_is_away_and_no_data_loss(pair, checkpoint):
-    """A removed broker cannot be told from an unreachable one."""
+    """A removed broker looks like an unreachable one."""
     of_b = {"assign": json.dumps({"T": {"b": [0, 1]}}), "failOnDataLoss": "false"}
     with pair.query(**of_b) as batches:
         start = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
@@ -211,8 +211,8 @@ def test_broker_away_skip_continues_without_an_assigned_broker(pair, checkpoint)
         assert places(end) == {A0: 2, B0: 1, B1: 1}
         assert pair.pauses == 0
         pair.names.brokers.append(pair.b)
-        pair.clock.now += 10  # it is time to ask name servers again
-        while places(end)[B0] == 1:  # it is connected aside
+        pair.clock.now += 10  # the next query of the name servers is due
+        while places(end)[B0] == 1:  # the connection is made in another thread
             pair.send(A0)
             end = batches.latest_offset(end, NO_LIMITS)
         assert places(end)[B0] == 2

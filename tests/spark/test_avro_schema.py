@@ -1,4 +1,4 @@
-"""Avro schemas from Spark types and back, and the types that no column can have."""
+"""Conversion between Avro schemas and Spark types, and types that no column can have."""
 
 import json
 

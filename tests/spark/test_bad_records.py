@@ -1,4 +1,4 @@
-"""Unreadable records fail with their offset, or are logged up to a limit."""
+"""Unreadable records raise an error with their offset, or are logged up to a limit."""
 
 import logging
 

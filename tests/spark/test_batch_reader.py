@@ -1,4 +1,4 @@
-"""Batch reads: their range, partitions, and losses since load."""
+"""Batch reads: range, partitions, and losses after load()."""
 
 import pickle
 import sys
@@ -29,7 +29,7 @@ def reader(broker, topic, schema=SCHEMA, **more):
 
 def bodies(found):
     pieces = found.partitions()
-    found = pickle.loads(pickle.dumps(found))  # noqa: S301  # what Spark does
+    found = pickle.loads(pickle.dumps(found))  # noqa: S301  # as Spark does
     return [
         body
         for piece in pieces
@@ -68,7 +68,7 @@ def test_second_action_on_a_recreated_topic_is_data_loss(rocketpoll_broker, rock
     found = reader(rocketpoll_broker, rocketpoll_topic, maxRecordsPerPartition="2")
     pieces = found.partitions()
     marks = [each.last_mark for bundle in pieces for each in bundle.ranges]
-    assert None not in marks  # which tell what was stored in the same millisecond
+    assert None not in marks  # they distinguish messages of the same millisecond
     rocketpoll_broker.delete_topic(rocketpoll_topic)
     rocketpoll_broker.create_topic(rocketpoll_topic, 1)
     send(rocketpoll_broker, rocketpoll_topic, 0, *"ABCDEFG")
@@ -79,14 +79,14 @@ def test_second_action_on_a_recreated_topic_is_data_loss(rocketpoll_broker, rock
 
 @pytest.fixture
 def loaded(rocketpoll_broker, rocketpoll_topic):
-    """Return a function that loads a topic and returns a function that makes readers."""
+    """Return a function that loads a topic and returns a factory of readers."""
 
     def load(**more):
         given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
         source = RocketPollDataSource(CaseInsensitiveDict(given | more))
         source.schema()
         kept = pickle.dumps(source)
-        return lambda: pickle.loads(kept).reader(SCHEMA)  # noqa: S301  # what Spark does
+        return lambda: pickle.loads(kept).reader(SCHEMA)  # noqa: S301  # as Spark does
 
     return load
 

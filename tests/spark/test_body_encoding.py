@@ -1,4 +1,4 @@
-"""Rows encoded by the sink are read back equal by the source."""
+"""Rows encoded by the sink are read back unchanged by the source."""
 
 import json
 
@@ -58,7 +58,7 @@ def test_encoded_rows_are_decoded_equal(kind, written):
 
 
 MOMENTS = [-62_135_596_800_000_000, 253_402_300_799_999_999, -1, None]
-"""The first and the last microsecond of the years 1 to 9999, the one before 1970, and a null."""
+"""The first and last microsecond of the years 1 to 9999, the last one before 1970, and a null."""
 
 OF_MOMENTS = {
     "TIMESTAMP": lambda each: each,
@@ -71,7 +71,7 @@ OF_MOMENTS = {
 
 
 def in_zone(kind, zone):
-    """Return an Arrow type as Spark has it in a session with a time zone."""
+    """Return an Arrow type as Spark uses it in a session with this time zone."""
     if pa.types.is_struct(kind):
         return pa.struct([each.with_type(in_zone(each.type, zone)) for each in kind])
     if pa.types.is_list(kind):
@@ -175,7 +175,7 @@ def test_null_struct_of_fields_that_are_never_null_is_written(kind):
         [sql.StructField("s", inner), sql.StructField("l", sql.ArrayType(inner, False))]
     )
     arrow = arrow_schema_of(schema).types
-    children = pa.array([None, 1], pa.int32())  # null below a null struct, as Spark passes it
+    children = pa.array([None, 1], pa.int32())  # null within a null struct, as Spark passes it
     fields = [pa.field("a", pa.int32(), nullable=False)]
     structs_given = pa.StructArray.from_arrays(
         [children], fields=fields, mask=pa.array([True, False])

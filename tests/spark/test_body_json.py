@@ -1,4 +1,5 @@
-"""JSON bodies to columns: each kind of value, and that the fast decoder matches the slow one."""
+"""JSON bodies as columns: each kind of value, and the same results of the fast and the slow
+decoder."""
 
 import json
 import re
@@ -166,7 +167,7 @@ def test_objects_are_found_with_space_and_line_ends_in_and_around_them():
 
 
 def test_adjacent_json_bodies_are_never_merged():
-    """Joined, these would be three objects, although two of the bodies are invalid."""
+    """Joined, they would be three objects, although two of the bodies are invalid."""
     bodies = [b'{"v": 1}', b'{"v": 2} {"v": 3}', b'{"x": [', b"]}"]
     assert values(bodies, "INT", onBadRecord="null") == [1, None, None, None]
     assert values([b'{"a": {"v": 1}', b'{"v": 2}}'], "INT", onBadRecord="null") == [None, None]
@@ -219,14 +220,14 @@ SOME_TYPES = st.sampled_from(
 
 
 def decoder_of(kind):
-    from rmq_spark.spark.schemas.schema_text import parse_schema  # noqa: PLC0415  # as few tests need it
+    from rmq_spark.spark.schemas.schema_text import parse_schema  # noqa: PLC0415  # few tests need it
 
     return JsonBodies(pa.struct(list(arrow_schema_of(parse_schema(f"v {kind}")))))
 
 
 @given(SOME_TYPES, st.lists(VALUES, min_size=1, max_size=3))
 def test_bulk_json_decoding_equals_single_decoding(kind, given_values):
-    """The bulk decoder may give up on valid bodies, and never accepts invalid ones."""
+    """The bulk decoder may give up on valid bodies, but must not accept invalid ones."""
     decoder = decoder_of(kind)
     bodies = [json.dumps({"v": each}).encode() for each in given_values]
     try:
@@ -259,7 +260,7 @@ PIECES = [
 
 @given(st.integers(0, 38), st.lists(st.sampled_from(PIECES), max_size=12))
 def test_decimal_overflow_precheck_finds_all_candidates(scale, pieces):
-    """A search for byte classes comes first; it only saves the costlier expression."""
+    """A cheap search for byte classes comes first, to save the regular expression."""
     text = "".join(pieces).encode()
     digits = max(38 - scale, 1)
     rule = rb'[0-9]{%d}|[\[:,]\s*"?-?[0-9.]+[eE][-+]?[0-9]+"?\s*[,\]}]' % digits
@@ -284,4 +285,4 @@ def test_json_body_decoding_raises_only_body_faults(kind_and_values, body):
     try:
         alone(decoder, body)
     except BodyFault as fault:
-        assert str(fault).startswith("its ")  # any body may be all right
+        assert str(fault).startswith("its ")  # the body may also be valid

@@ -1,4 +1,5 @@
-"""MessagePack bodies: what the client's serializer writes, and bodies that do not fit."""
+"""MessagePack bodies: the output of the client's serializer, and bodies that do not match the
+schema."""
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone

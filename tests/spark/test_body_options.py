@@ -1,4 +1,4 @@
-"""Options for body formats: their values, and contradictions among them."""
+"""Options of body formats: values and contradictions."""
 
 import pickle
 import sys
@@ -30,7 +30,7 @@ def test_body_schema_option_is_ddl_json_or_avro():
 
 def test_body_options_can_be_pickled():
     body = options_of("JSON", "id BIGINT, a ARRAY<DATE>", bodyColumn=" value ").body
-    assert pickle.loads(pickle.dumps(body)) == body  # noqa: S301  # our own
+    assert pickle.loads(pickle.dumps(body)) == body  # noqa: S301  # the test's own data
     assert (body.format, body.column) == (BodyFormat.JSON, "value")
 
 

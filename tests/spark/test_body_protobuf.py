@@ -1,4 +1,4 @@
-"""Protobuf bodies: columns, values, bodies that do not fit, and descriptors with mistakes."""
+"""Protobuf bodies: columns, values, bodies that do not match, and invalid descriptors."""
 
 import pickle
 import sys
@@ -70,7 +70,7 @@ ROW = {
 
 @pytest.fixture
 def orders(tmp_path):
-    """Return the options of bodies that are orders."""
+    """Return the options for bodies that are orders."""
     path = tmp_path / "orders.desc"
     descriptor_set(*with_googles(file_of(ORDER, enums=KIND)), path=path)
     return {"bodyDescriptor": str(path), "bodyMessage": "shop.Order"}
@@ -184,7 +184,7 @@ def test_proto2_defaults_are_read_and_missing_required_fields_are_bad_records(tm
 
 # ---- rows to bodies
 
-_TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(timezone.utc))  # noqa: DTZ001  # zones are given to them
+_TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(timezone.utc))  # noqa: DTZ001  # naive: the test adds time zones
 _FIELDS = {
     "int32": st.integers(-(2**31), 2**31 - 1),
     "uint32": st.integers(0, 2**32 - 1),
@@ -262,7 +262,7 @@ def encoder_for(options, schema):
     body = write_options(given).body
     kind = parse_schema(schema) if isinstance(schema, str) else schema
     check_sink_columns(kind, has_topic=True, body=body)
-    return pickle.loads(pickle.dumps(BodyEncoder(kind, body)))  # noqa: S301  # our own
+    return pickle.loads(pickle.dumps(BodyEncoder(kind, body)))  # noqa: S301  # the test's own data
 
 
 def bodies_of(encoder, *columns):

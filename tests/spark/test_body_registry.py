@@ -25,7 +25,7 @@ from rmq_spark.spark.options.sink_columns import check_sink_columns
 from rmq_spark.spark.schemas.protobuf_schema import message_class
 from rmq_spark.spark.schemas.schema_text import parse_schema
 
-PASSWORD = "hush-of-the-registry"  # noqa: S105  # of a registry of this file
+PASSWORD = "hush-of-the-registry"  # noqa: S105  # the password of this file's registry
 SUBJECT = "orders-value"
 
 
@@ -60,7 +60,7 @@ def read(bodies, registry, kind="avro", schema=None, **more):
     return rows(bodies, schema, kind, bodyRegistry=registry.url, **more)
 
 
-# ---- the source
+# ---- source
 
 
 def test_newest_schema_gives_the_columns_and_each_body_is_read_by_its_own(registry):
@@ -76,7 +76,7 @@ def test_newest_schema_gives_the_columns_and_each_body_is_read_by_its_own(regist
     ]
     assert found == found[:2] * 300
     asked = [path for path in registry.requests if path.startswith("/schemas")]
-    assert len(asked) <= 3  # of the driver one, of tasks one for each schema
+    assert len(asked) <= 3  # the driver sends one, tasks one for each schema
 
 
 def test_schema_that_is_newer_than_the_columns_adds_none_until_a_restart(registry):
@@ -87,7 +87,7 @@ def test_schema_that_is_newer_than_the_columns_adds_none_until_a_restart(registr
         avro(new, SECOND, {"id": 2, "note": "b", "customer": "ada", "vip": True}),
         avro(old, FIRST, {"id": 1, "note": "a"}),
     ]
-    with pytest.raises(RecordFault, match="needed Avro of the schema"):  # a long is no int
+    with pytest.raises(RecordFault, match="needed Avro of the schema"):  # long is not int
         read(bodies, registry, **options)
     newer = json.dumps({**FIRST, "fields": SECOND["fields"][:2]})
     found = read(bodies, registry, bodySchema=newer, columns="id,note")
@@ -235,7 +235,7 @@ def test_registry_that_is_down_is_waited_for_and_then_fails_the_task(registry, m
     with pytest.raises(RegistryAway) as caught:
         read([body], registry, onBadRecord="skip", retryTimeoutMs="0", **how)
     assert "it has not answered for 0 ms (option retryTimeoutMs): status 503" in str(caught.value)
-    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301  # our own
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301  # the test's own data
     assert "asking the schema registry failed, retrying" in caplog.text
     registry.status = None
     assert read([body], registry, **how) == [{"id": 1}]
@@ -347,7 +347,7 @@ def test_registry_answer_of_another_server_is_refused_at_load(registry, monkeypa
         options_of("avro", bodyRegistry=registry.url)
 
 
-# ---- the sink
+# ---- sink
 
 
 def encoder_for(registry, schema, kind="avro", **more):
@@ -355,7 +355,7 @@ def encoder_for(registry, schema, kind="avro", **more):
     body = write_options({**given, "bodyRegistry": registry.url, **more}).body
     columns = parse_schema(schema)
     check_sink_columns(columns, has_topic=True, body=body)
-    return pickle.loads(pickle.dumps(BodyEncoder(columns, body)))  # noqa: S301  # our own
+    return pickle.loads(pickle.dumps(BodyEncoder(columns, body)))  # noqa: S301  # the test's own data
 
 
 def bodies_of(encoder, *columns):
@@ -379,7 +379,7 @@ def test_sink_writes_by_the_newest_schema_of_the_subject(registry):
     with pytest.raises(SchemaError, match="column id is int, but bodies have bigint: cast it"):
         encoder_for(registry, "id INT")
     with pytest.raises(RowError, match="row 0 of partition 7, column body: it cannot be encoded"):
-        bodies_of(encoder_for(registry, "id BIGINT"), pa.array([1]))  # note has no default
+        bodies_of(encoder_for(registry, "id BIGINT"), pa.array([1]))  # column note has no default
 
 
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
@@ -426,7 +426,7 @@ def test_protobuf_file_that_imports_others_is_not_registered(registry, tmp_path)
         encoder_for(registry, "id BIGINT", "protobuf", **more)
 
 
-# ---- in Spark
+# ---- with Spark
 
 
 SECOND_NAMES = ["id", "note", "customer", "vip"]

@@ -1,4 +1,4 @@
-"""Body schemas as DDL: accepted ones parse as in Spark, all others are refused."""
+"""Body schemas as DDL: accepted ones are parsed as Spark does, all others are refused."""
 
 import pyarrow as pa
 import pytest

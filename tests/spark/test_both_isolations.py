@@ -1,7 +1,7 @@
 """Batch planning works alike with both isolations: limits, delays, AvailableNow, losses and names.
 
 A query reads units: single messages, or with isolation=committed whole batches of four rows. Each
-test is run for both.
+test runs with both.
 """
 
 from contextlib import ExitStack
@@ -29,7 +29,7 @@ _numbers = count()
 
 
 class Messages:
-    """Single messages of one queue."""
+    """Units that are single messages of one queue."""
 
     rows = 1
     isolation = "uncommitted"
@@ -54,12 +54,12 @@ class Messages:
 
     @staticmethod
     def count(pieces):
-        """Return the number of rows that tasks would read."""
+        """Return the number of rows that the tasks of these partitions would read."""
         return sum(piece.end - piece.start for piece in pieces)
 
 
 class Batches:
-    """Committed batches of four rows in two queues."""
+    """Units that are committed batches of four rows in two queues."""
 
     rows = 4
     isolation = "committed"
@@ -109,14 +109,14 @@ def clock():
 
 @pytest.fixture
 def planned(source, clock):
-    """Return planners of queries that start at the first unit."""
+    """Return a factory of planners for queries that start at the first unit."""
     with ExitStack() as stack:
         options = {"startingOffsets": "earliest", "suspendTimeoutMs": "1"}
         yield lambda **more: source.planner(stack, clock, **{**options, **more})
 
 
 def units_of(source, batches, at, limits, batches_max=100):
-    """Return the units of each batch until nothing is new, and the last position."""
+    """Return the units of each batch until nothing is new, and the last offset."""
     units = []
     for _ in range(batches_max):
         end = batches.latest_offset(at, limits)
@@ -164,7 +164,8 @@ def test_fewer_rows_than_the_minimum_are_read_once_the_delay_is_over(source, pla
     first = batches.latest_offset(batches.initial_offset(), limits)
     assert source.count(batches.plan_ranges(batches.initial_offset(), first)) == source.rows
     source.put(2)
-    for _ in range(4):  # looks that find too few are no batches, and begin no new delay
+    # checks that find too few units are no batches, and do not restart the delay
+    for _ in range(4):
         clock.now += 0.24 * HOUR_MS / 1000
         assert batches.latest_offset(first, limits) == first
     clock.now += 0.05 * HOUR_MS / 1000
@@ -184,7 +185,7 @@ def test_minimum_batch_rows_compare_with_all_available_rows(source, planned, clo
     source.put(1)
     at = batches.latest_offset(batches.initial_offset(), limits)
     source.put(4)
-    assert units_of(source, batches, at, limits)[0] == [2]  # and then two are too few
+    assert units_of(source, batches, at, limits)[0] == [2]  # after that, two are too few
     clock.now += HOUR_MS / 1000
     at = batches.latest_offset(at, limits)
     assert units_of(source, batches, at, limits)[0] == []

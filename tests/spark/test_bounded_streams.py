@@ -1,6 +1,6 @@
 """Bounded streams: repeated runs up to a given end, with kills in between, while messages arrive.
 
-Together the runs read each message before the end once, and nothing past it.
+Together the runs read each message before the end once, and none after it.
 """
 
 import json
@@ -34,9 +34,9 @@ class Runs:
         self._topic = topic
         self._dice = dice
         self._ending = ending
-        self.log = []  # ends of batches, as JSON
+        self.log = []  # end offsets of batches, as JSON
         self.committed = 0
-        self.read = Counter()  # places of messages
+        self.read = Counter()  # positions of messages
 
     def run(self):
         """Read until there are no more messages before the end, or until the query is killed."""
@@ -47,7 +47,7 @@ class Runs:
             start = self._at(self.committed)
             if start is None:
                 start = batches.initial_offset()
-            if len(self.log) > self.committed:  # it was killed before that was written
+            if len(self.log) > self.committed:  # killed before the commit was written
                 end = self._at(self.committed + 1)
                 self._run_batch(batches, start, end)
                 start = end

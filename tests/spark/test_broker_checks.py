@@ -30,7 +30,7 @@ def test_queues_missing_on_brokers_are_refused_before_the_query_starts(
 
 
 def test_missing_topic_is_refused_with_the_nearest_existing_name():
-    with EmbeddedBroker() as broker:  # of its own: another test's topic may be nearer
+    with EmbeddedBroker() as broker:  # without other tests' topics, whose names may be more similar
         broker.create_topic("Orders", 1)
         with pytest.raises(
             OptionError,

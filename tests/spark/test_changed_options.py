@@ -1,6 +1,5 @@
-"""Restarting a query with a changed option behaves as each row of the table in docs/restarts.md
-says.
-"""
+"""A query restarted with a changed option behaves as each row of the table in docs/restarts.md
+says."""
 
 import re
 from pathlib import Path
@@ -30,16 +29,16 @@ OF_STREAMS, OF_WRITES = map(_verdicts, SECTION.split("\n| option of a write |"))
 STREAMS = [name for name, option in OPTIONS.items() if Use.STREAM in option.uses]
 WRITES = [name for name, option in OPTIONS.items() if Use.SINK in option.uses]
 OF_REGISTRY = {"bodySubject", *(name for name in OPTIONS if name.startswith("bodyRegistry"))}
-"""Options of a registry, whose schema `test_body_registry` changes between two starts."""
+"""Options of a registry; `test_body_registry` tests their changes."""
 
 OF_BODIES = {"bodyDescriptor", "bodyMessage", "bodyRegister", *OF_REGISTRY}
-"""Options for which the rows of a write here are no bodies."""
+"""Options of bodies, which the rows of these writes are not."""
 
 OF_BOTH = ("topic", "bodyFormat", "bodyColumn", *OF_BODIES)
-"""Options that mean something else to a write; all others that both have lead to the brokers."""
+"""Options with another meaning in writes; all others common to both lead to the brokers."""
 
 TLS = {name for name in STREAMS if name.startswith("tls")}
-"""Options of TLS, which depend on the brokers; `test_source_over_tls` tests them."""
+"""TLS options, which need other brokers; `test_source_over_tls` tests them."""
 
 QUEUES = 2
 
@@ -54,13 +53,13 @@ _PROTOBUF = {"bodyFormat": "protobuf", "columns": ",".join(SCHEMA.names)}
 
 
 class Change(NamedTuple):
-    """The options before and after a restart, beside the topic, and the types of the columns."""
+    """The options before and after a restart, besides the topic, and the column types."""
 
     after: dict
     before: dict = PLACES
     schema: StructType = SCHEMA
     leaves_out: str | None = None
-    """Bodies of the messages that the options after the restart exclude."""
+    """Bodies of the messages that the new options exclude."""
 
 
 def _more(**after):
@@ -128,7 +127,7 @@ CHANGES = {
 
 
 class Query:
-    """One query, started with other options each time."""
+    """One query, restarted with other options."""
 
     def __init__(self, broker, topic, **places):
         self._places = {"topic": topic, "address": broker.address, **places}
@@ -172,7 +171,8 @@ def query(rocketpoll_broker, rocketpoll_topic, monkeypatch, tmp_path):
 
 @pytest.fixture
 def write(rocketpoll_broker, rocketpoll_topic):
-    """Send messages, some of them with a tag and a property; return their bodies."""
+    """Return a function that sends messages, some with a tag and a property, and returns their
+    bodies."""
     with rocketpoll_broker.producer() as producer:
 
         def sent(name):
@@ -193,7 +193,7 @@ def test_restart_option_tables_list_all_options():
 
 
 class Topics:
-    """The other topic, and the messages sent to it."""
+    """Another topic, and the messages sent to it."""
 
     def __init__(self, broker, topic):
         self._broker, self._other = broker, f"{topic}-other"
@@ -237,7 +237,7 @@ NOWHERE = {
         "startingOffsetsByTimestampStrategy": "error",
     },
 }
-"""Starts that no queue has, which a new query refuses."""
+"""Starting positions that do not exist; a new query refuses them."""
 
 
 @pytest.mark.parametrize("name", STARTS)
@@ -331,7 +331,7 @@ def test_sink_restarted_with_a_changed_option_continues(
     before = {}
     if name == "topic":
         before = {"delivery": None}
-    if name in ("writeName", "txnAppId", "txnVersion"):  # of writes in foreachBatch
+    if name in ("writeName", "txnAppId", "txnVersion"):  # for writes in foreachBatch
         before = {"delivery": None, "writeName": "first"}
     if name == "sinkName":
         before = {"visibleTo": "all"}

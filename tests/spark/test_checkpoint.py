@@ -1,4 +1,4 @@
-"""Checkpoints are read for their offsets."""
+"""Offsets are read from checkpoints."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Commits out of order, and restarted queries, are refused before their manifests are stored."""
+"""Out-of-order commits and those of outdated drivers are refused before their manifests
+are stored."""
 
 from dataclasses import replace
 
@@ -47,7 +48,7 @@ def test_batch_id_lower_than_the_last_committed_is_refused(
 
 @pytest.fixture
 def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
-    """Return a function that makes a driver of the same query."""
+    """Return a function that creates a driver of the same query."""
 
     def make(run, place):
         told = {"checkpointLocation": place, "retryTimeoutMs": "300"}
@@ -59,7 +60,7 @@ def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
 
 
 def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused(made, commits):
-    """Readers have the copy's rows for this batch, and would never get the others."""
+    """Readers already have the copy's rows for this batch, and would never get these."""
     first = made("run-1", "here")
     first.write(0, first.rows(1))
     copy = made("run-of-a-copy", "elsewhere")
@@ -108,14 +109,14 @@ def test_copied_checkpoint_is_detected_despite_many_writes_per_batch(
 
 
 def names_of_writes(monkeypatch, broker, topic, visible_to, **options):
-    """Return a function that makes the sink of a foreachBatch write, for a driver and a call.
+    """Return a function that creates the sink of a foreachBatch write, given a driver and a call.
 
-    With ``visibleTo=all`` a write is known by its sink's name.
+    With ``visibleTo=all`` the sink's name identifies a write.
     """
 
     def make(name, run="driver-1", call=0, job_group="etl"):
         option = "writeName" if visible_to is None else "sinkName"
-        name = f"{topic[-20:]}-{name}"  # a broker knows sinks by their names
+        name = f"{topic[-20:]}-{name}"  # unique, because brokers identify sinks by name
         named = {option: name, "visibleTo": visible_to, "checkpointLocation": None, **options}
         sink = CommittingSink(monkeypatch, broker, topic, **named)
         sink.is_batch_write = True
@@ -132,7 +133,7 @@ def write_of(request, monkeypatch, rocketpoll_broker, rocketpoll_topic):
 
 @pytest.fixture
 def counting_bodies(rocketpoll_broker, rocketpoll_topic):
-    """Return the bodies that readers of committed rows see."""
+    """Return a function that reads the bodies of committed rows."""
 
     def read():
         found = read_committed(rocketpoll_topic, rocketpoll_broker.address)["body"].to_pylist()
@@ -178,7 +179,7 @@ def test_repeated_write_with_other_rows_is_refused_and_counts_once(write_of, cou
 def test_copied_checkpoint_is_detected_whatever_the_job_groups(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies
 ):
-    """The remaining driver continues when its program is restarted, as the error says."""
+    """As the error advises, a restart of the program lets the remaining driver continue."""
     write_of = names_of_writes(monkeypatch, rocketpoll_broker, rocketpoll_topic, None)
     write_of("w-0", "driver-1", 0, "batch 0").write_batch(0, [["0"]])
     write_of("w-1", "driver-2", 0, "batch 1").write_batch(1, [["1-of-2"]])
@@ -192,7 +193,7 @@ def test_copied_checkpoint_is_detected_whatever_the_job_groups(
 def test_batch_committed_by_an_earlier_release_counts_once(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies, caplog
 ):
-    """The run of such a batch is the job group, that of the query or the program's own."""
+    """The run id of such a batch is the job group, that of the query or the program's own."""
     write_of = names_of_writes(monkeypatch, rocketpoll_broker, rocketpoll_topic, None)
     for run in ("5d1e6e6c-0000-4000-8000-000000000000", "etl"):
         sink = write_of(f"of {run}".replace(" ", "-"))
@@ -209,14 +210,14 @@ def test_batch_committed_by_an_earlier_release_counts_once(
 
 
 def told_of_others(caplog):
-    """Return the batches for which a warning reports other rows than the committed ones."""
+    """Return the batches for which a warning reports rows that differ from the committed ones."""
     said = (each.getMessage().split(" with other rows than it has now") for each in caplog.records)
     return [batch for batch, *others in said if others]
 
 
 def test_repeated_batch_after_a_moved_checkpoint_is_accepted(made, commits, caplog):
-    """Batches with the same rows are accepted silently, others with a warning: an older checkpoint
-    looks the same."""
+    """Batches with the same rows are accepted silently, others with a warning, because an older
+    checkpoint looks the same."""
     killed = made("run-1", "here")
     killed.write(0, killed.rows(1))
     rows = killed.rows(2, 3)
@@ -235,7 +236,7 @@ def test_repeated_batch_after_a_moved_checkpoint_is_accepted(made, commits, capl
 
 @pytest.fixture
 def anew(monkeypatch, sink, rocketpoll_broker, rocketpoll_topic):
-    """Return the same query after its checkpoint was deleted: its id is another one."""
+    """Return the query after its checkpoint was deleted: it has a new id."""
     told = {"checkpointLocation": sink.options["checkpointLocation"] + "/", "retryTimeoutMs": "300"}
     return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query="anew", **told)
 
@@ -265,7 +266,8 @@ def test_restarted_query_with_an_empty_batch_0_is_refused_at_its_first_commit(si
 def test_restarts_and_other_checkpoints_are_not_refused(
     monkeypatch, sink, commits, rocketpoll_broker
 ):
-    """A repeated batch, a restart, another checkpoint, and the same one with another topic."""
+    """A repeated batch, a restart, another checkpoint, and the same checkpoint with
+    another topic."""
     sink.write(0, sink.rows(1))
     sink.run = "run-1"
     sink.write(0, sink.rows(1))
@@ -339,13 +341,13 @@ def test_foreach_batch_write_of_a_restarted_query_is_refused(
 def test_batch_write_with_the_name_of_another_is_refused(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
 ):
-    """Concurrent foreachBatch writes look like that: Spark gives their threads no batch id."""
+    """Concurrent foreachBatch writes look the same: Spark gives their threads no batch id."""
     sink = CommittingSink(
         monkeypatch, rocketpoll_broker, rocketpoll_topic, query=None, writeName="even"
     )
     rows = sink.rows(2, 3)
     sink.write_batch(0, rows)
-    sink.write_batch(0, rows)  # the same one, started again
+    sink.write_batch(0, rows)  # the first write, restarted
     with pytest.raises(WriteError, match=r"write even has .* it is committed already: skip it, or"):
         sink.write_batch(0, sink.rows(2, 3))
     assert {decode_manifest(each.body).row_count for each in commits()} == {5}
@@ -356,7 +358,7 @@ def test_batch_write_with_the_name_of_another_is_refused(
 
 
 def hidden_at_first(patch, looks):
-    """Make a broker hide what was stored last for a number of lookups; return the lookups made."""
+    """Make a broker hide the last stored message for a number of lookups; return the lookups."""
     max_offset, made = BrokerApi.max_offset, []
 
     def behind(self, address, queue):
@@ -368,8 +370,8 @@ def hidden_at_first(patch, looks):
 
 
 def test_commit_waits_until_its_manifest_is_visible(monkeypatch, sink, rocketpoll_topic):
-    """Another sink's batch may hide the manifest: until it is visible, nobody knows whether it
-    counts."""
+    """Another sink's batch may hide the manifest: until it is visible, the sink cannot know whether
+    it counts."""
     made = hidden_at_first(monkeypatch, looks=2)
     sink.write(0, sink.rows(1))
     assert made == [commits_topic_name(rocketpoll_topic)] * 3

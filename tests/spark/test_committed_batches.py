@@ -50,7 +50,7 @@ def started(rocketpoll_broker, topic):
 
 @pytest.fixture
 def manifests(rocketpoll_broker, topic):
-    """Return a function that sends messages to the commits topic, as sinks and others do."""
+    """Return a function that sends messages to the commits topic, valid manifests or not."""
 
     def send(body):
         with rocketpoll_broker.producer() as producer:
@@ -66,9 +66,9 @@ def read_by(query):
 
 def test_committed_isolation_reads_committed_rows_only(sink, started):
     expected = sink.write(0, sink.rows(3, 0, 5))
-    sink.send(1, sink.rows(4, 4))  # a run that was killed before it committed
+    sink.send(1, sink.rows(4, 4))  # a run killed before its commit
     (rows,) = sink.rows(6)
-    sink.attempt(1, 0, rows[:3])  # an attempt that died half-way
+    sink.attempt(1, 0, rows[:3])  # an attempt that failed midway
     winner = [sink.attempt(1, 0, rows)]
     sink.attempt(1, 0, rows)  # a speculative copy that lost
     sink.commit(1, winner)
@@ -77,7 +77,8 @@ def test_committed_isolation_reads_committed_rows_only(sink, started):
 
 
 def test_batch_committed_twice_counts_as_first_committed(sink, started):
-    """After a kill behind the manifest, Spark runs the batch again, with other partitions."""
+    """If the driver is killed after it has stored the manifest, Spark runs the batch again, with
+    other partitions."""
     (rows,) = sink.rows(6)
     sink.write(0, [rows[:2], rows[2:]])
     sink.run = "run-1"
@@ -86,7 +87,7 @@ def test_batch_committed_twice_counts_as_first_committed(sink, started):
     query = started()
     assert read_by(query) == sorted(expected)
     with pytest.raises(WriteError, match="batch 0 of query query is not committed"):
-        sink.write(0, [rows])  # a driver that was replaced, and does not know
+        sink.write(0, [rows])  # an outdated driver that was replaced
     sink.write(1, sink.rows(2))
     expected += sink.write(2, sink.rows(1))
     assert read_by(query) == sorted(expected)
@@ -117,11 +118,11 @@ def test_committed_query_crashing_at_any_point_reads_each_row_once(sink, started
 
 
 def test_repeated_first_batch_keeps_the_commit_state_of_its_start(sink, started):
-    """Spark asks for the start again; by then it has moved."""
+    """Spark asks for the initial offset again; by then it has moved."""
     sink.write(0, sink.rows(2))
     query = started(startingOffsets="latest")
     query.run()
-    sink.write(0, sink.rows(3))  # a repeat
+    sink.write(0, sink.rows(3))  # a repeated batch
     expected = sink.write(1, sink.rows(2))
     query.crash_at = "partitions"
     with pytest.raises(Crashed):
@@ -170,7 +171,7 @@ def test_batch_of_many_spans_is_committed_by_several_manifests(monkeypatch, sink
     assert query.sink
 
 
-# ---- what is wrong
+# ---- damaged and missing manifests
 
 
 def test_invalid_manifest_is_data_loss_or_skipped(sink, started, manifests):
@@ -200,7 +201,7 @@ def test_deleted_commits_topic_counts_as_data_loss_for_committed_reads(
     query.run()
     query.stop()
     rocketpoll_broker.delete_topic(commits_topic_name(topic))
-    sink.write(0, sink.rows(9))  # a new one: the commits topic is made again
+    sink.write(0, sink.rows(9))  # into a new commits topic
     query.start()
     with pytest.raises(DataLoss, match="ends at offset 1, but its position was 2"):
         query.run()

@@ -1,6 +1,5 @@
-"""Readers of manifests lose nothing next to the gaps of rolled-back batches, in the topic or among
-the manifests.
-"""
+"""Readers of manifests lose nothing near the gaps of rolled-back batches, in the topic or among the
+manifests."""
 
 import time
 
@@ -34,7 +33,7 @@ def broker_on(directory):
 
 
 def roll_back_in(directory, topic):
-    """Leave a gap in the first queue of a topic while no broker runs."""
+    """Create a gap in the first queue of a topic while no broker runs."""
     store = open_store(directory, clock=lambda: time.time_ns() // 1_000_000, **SMALL)
     roll_back_between(store, 0, topic=topic, while_others_send=False)
     store.shutdown()

@@ -1,4 +1,5 @@
-"""Options that contradict exactly once are refused with the reason before a broker is asked."""
+"""Options that contradict exactly once are refused with the reason, without a request
+to a broker."""
 
 import pytest
 from support.spark.source_queries import schema_of
@@ -104,7 +105,7 @@ def test_messages_in_which_no_manifest_fits_are_refused(size):
 
 
 def written(**more):
-    """Return the options of a sink with visibleTo=all; None removes one."""
+    """Return the options of a sink with visibleTo=all; None removes an option."""
     given = {**EXACTLY_ONCE, "visibleTo": "all", **more}
     return {name: value for name, value in given.items() if value is not None}
 

@@ -1,4 +1,5 @@
-"""Retention and exactly once: manifests outlive their rows, and a sink's last batch outlives all.
+"""Retention and exactly once: manifests outlive their rows, and the broker keeps a sink's last
+batch id longest.
 
 The brokers here keep messages for three days, in small files, and the tests move their clock.
 """
@@ -15,7 +16,7 @@ from rmq_spark.spark.errors import DataLoss, WriteError
 from rocketpoll import EmbeddedBroker, read_committed
 
 FILE_BYTES = 1 << 16
-ROWS = 150  # of a batch: most of a file of the log
+ROWS = 150  # per batch: most of a log file
 DAY = timedelta(hours=24)
 DAYS_KEPT, DAYS = 3, 6
 VISIBLE_TO = [pytest.param("committed_readers", marks=pytest.mark.deep), "all"]
@@ -37,7 +38,7 @@ def keeping(tmp_path):
 
 
 class Life:
-    """Commits a batch a day; its rows are found by its number."""
+    """Commits a batch a day; batches are found by number."""
 
     def __init__(self, broker, sink):
         self._broker, self._sink = broker, sink
@@ -57,7 +58,7 @@ class Life:
 
     @property
     def whole(self):
-        """Return the batches of which all rows still exist."""
+        """Return the batches whose rows all still exist."""
         left = {message.text for message in self._broker.messages("T")}
         return [batch for batch, rows in self.batches.items() if left.issuperset(rows)]
 
@@ -105,13 +106,13 @@ def test_last_batch_of_a_sink_survives_retention_and_restarts(monkeypatch, tmp_p
         sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", retryTimeoutMs="300")
         life = Life(broker, sink)
         life.days(2)
-        for _ in range(2 * DAYS):  # the sink sleeps, and others send
+        for _ in range(2 * DAYS):  # the sink is idle while others send
             broker.send("T", "other" * (FILE_BYTES // 10))
             broker.clock.advance(DAY)
         assert life.whole == []
         broker.restart()
 
-        again = sink.send(1, [life.batches[1]])  # Spark runs its last batch again
+        again = sink.send(1, [life.batches[1]])  # Spark repeats its last batch
         assert all(report.rows.staged.is_committed for report in again)
         sink.commit(1, again)
         assert life.whole == []

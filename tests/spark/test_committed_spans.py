@@ -1,4 +1,4 @@
-"""Committed spans as sent, split and read again; changed rows are detected."""
+"""Committed spans as sent, split, and read again; changed rows are detected."""
 
 import logging
 import re
@@ -71,7 +71,7 @@ def test_committed_spans_are_grouped_into_partitions():
 
 @pytest.fixture
 def span(rocketpoll_broker, rocketpoll_topic):
-    """Return three rows as stored, and as named in a manifest."""
+    """Return three stored rows, and their span in a manifest."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "one", "two", "three", tags="a")
     spans = SpanCollector()
     sent = [SentSpan(queue_of(rocketpoll_topic), 0, 3)]
@@ -101,7 +101,7 @@ def lost_tail(span):
 
 @pytest.mark.parametrize(
     "other",
-    [other_rows, pytest.param(lost_tail, marks=pytest.mark.deep)],  # its end is waited for
+    [other_rows, pytest.param(lost_tail, marks=pytest.mark.deep)],  # waits for the end of the queue
 )
 def test_rows_different_from_the_committed_ones_are_data_loss(
     rocketpoll_broker, rocketpoll_topic, span, other, caplog
@@ -118,7 +118,7 @@ def test_rows_different_from_the_committed_ones_are_data_loss(
 
 
 def test_only_committed_bodies_are_decoded(rocketpoll_broker, rocketpoll_topic, span, caplog):
-    """Bodies that are not JSON are an error in committed rows, and in no others."""
+    """Bodies that are not JSON are an error only in committed rows."""
     schema = pa.schema([("queueOffset", pa.int64()), ("id", pa.int64())])
     more = {"bodyFormat": "json", "bodySchema": "id BIGINT", "failOnDataLoss": "false"}
     options = options_for(rocketpoll_broker, rocketpoll_topic, **more)
@@ -137,21 +137,21 @@ def test_texts_of_committed_rows_are_columns(rocketpoll_broker, rocketpoll_topic
     assert batch.column("body").to_pylist() == ["one", "two", "three"]
 
 
-# ---- damaged records among them
+# ---- damaged rows
 
 BODIES = ["one", "two", "three", "four"]
 
 
 @pytest.fixture
 def stored(tmp_path):
-    """Run a broker with a topic of four rows; return it, and a function that damages one
-    of them."""
+    """Run a broker with a topic of four rows; return it, and a function that damages
+    one of them."""
 
     def damage(body, at):
-        """Flip a bit, this number of bytes before the length of this body."""
+        """Flip a bit this number of bytes before the length field of this body."""
         [log] = (tmp_path / "commitlog").iterdir()
         with log.open("r+b") as file:
-            # A gigabyte, of which next to nothing is written
+            # the file is a gigabyte, but almost empty
             found = file.read(1 << 16).index(struct.pack(">i", len(body)) + body.encode())
             file.seek(found - at)
             [byte] = file.read(1)
@@ -165,7 +165,7 @@ def stored(tmp_path):
 
 
 LENGTH, CRC = 0, 84 - 8
-"""Positions in a record, in bytes before the length of its body."""
+"""Positions in a record, as bytes before the length field of its body."""
 
 
 def damaged_options(broker, **more):
@@ -218,7 +218,8 @@ def test_span_without_a_matching_crc_is_a_data_loss(stored):
 def test_remaining_rows_of_a_damaged_span_are_not_believed(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, begin, left
 ):
-    """Retention may have deleted the others, or the queue may have lost its end and grown again."""
+    """Retention may have deleted the other rows, or the queue may have lost its end and grown
+    again."""
     records = [
         encode_record(StoredMessage(rocketpoll_topic, BODIES[at].encode(), queue_offset=at))
         for at in left

@@ -1,4 +1,4 @@
-"""The exactly-once sink's commit: the commits topic and the manifest stored there."""
+"""The exactly-once sink's commit: the commits topic, and the manifest that it stores there."""
 
 import json
 import re
@@ -159,7 +159,7 @@ def test_foreach_batch_write_is_identified_by_query_batch_and_write_name(
     rows = sink.rows(3)
     sink.options["writeName"] = "large"
     sink.write_batch(4, rows)
-    sink.write_batch(4, rows[::-1])  # a user's code that tries again
+    sink.write_batch(4, rows[::-1])  # a retry in the user's code
     with pytest.raises(
         WriteError, match=r"has already committed other rows of .*, write large to "
     ):

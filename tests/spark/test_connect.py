@@ -1,5 +1,5 @@
 """Spark Connect, whose tasks do not know their batch id: the name of the write identifies it. Pip
-installs a client of Spark Connect into a separate Python."""
+installs a Spark Connect client into a separate Python."""
 
 import subprocess
 import sys

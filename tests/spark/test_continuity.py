@@ -1,4 +1,4 @@
-"""Discontinuities of queues, compared with a model queue: a list of messages with times."""
+"""Discontinuities of queues, tested with a model queue: a list of messages with times."""
 
 import pytest
 from hypothesis import given
@@ -87,20 +87,21 @@ def test_grown_queue_is_no_break():
 @pytest.mark.parametrize(
     ("held", "said", "go_on"),
     [
-        (Held(5, 6, 7), "has lost offsets 3 to 4", 5),  # retention
+        (Held(5, 6, 7), "has lost offsets 3 to 4", 5),  # expired
         (
             Held(0, 1, 2),
             "ends at offset 2, but its position was 3 before",
             2,
-        ),  # a lost tail
-        (Held(0, 1, 3), "ends at offset 2", 2),  # the same, with another of the last one's time
+        ),  # lost its end
+        # lost its end; another message has the time of the last one
+        (Held(0, 1, 3), "ends at offset 2", 2),
         (
             Held(0, 1, 2, 9, 9),
             "is not the one that was read",
             2,
-        ),  # a lost tail that has grown again
-        (Held(0, 7, 8, 9, 9), "is not the one that was read", 0),  # made again, and longer
-        (Held(0, 7), "ends at offset 1", 0),  # made again, and shorter
+        ),  # lost its end and has grown again
+        (Held(0, 7, 8, 9, 9), "is not the one that was read", 0),  # recreated, and longer
+        (Held(0, 7), "ends at offset 1", 0),  # recreated, and shorter
         (Held(0), "ends at offset 0", 0),
     ],
 )
@@ -120,7 +121,8 @@ ascending = st.lists(st.integers(1, 30), max_size=12).map(sorted)
 
 @given(ascending, st.integers(0, 12), ascending, st.integers(0, 12))
 def test_break_after_tail_loss_reads_no_message_twice_and_skips_none(before, kept, added, first):
-    """A queue that lost its end, or everything, and has grown since, with a clock that moves on."""
+    """The queue has lost its end, or everything, and has grown since, with a clock that
+    moves on."""
     read_ms = max(before, default=0)
     left = before[: min(kept, len(before))]
     times = [*left, *(read_ms + each for each in added)]
@@ -137,7 +139,7 @@ def test_break_after_tail_loss_reads_no_message_twice_and_skips_none(before, kep
 def test_messages_of_equal_store_time_are_distinguished_by_marks():
     same = Held(0, 5, 9, 9, 9, marks=[1, 2, 3, 4])
     assert break_of(same, 3, 9, 3) is None
-    assert break_of(same, 3, 9, None) is None  # a checkpoint of an earlier release
+    assert break_of(same, 3, 9, None) is None  # from a checkpoint of an earlier release
     found = break_of(same, 3, 9, 7)
     assert "has the same store time, 9 ms, but is another one" in found.loss
     assert "those of that time or later begin at offset 1: all are read" in found.loss
@@ -148,7 +150,7 @@ def test_messages_of_equal_store_time_are_distinguished_by_marks():
 def test_break_with_a_stopped_clock_skips_no_new_message(before, kept, added):
     """New messages get the time of the last one until the clock has caught up.
 
-    Where it has, before the queue is as long as it was, only the time is left to go by.
+    If it catches up before the queue has its former length, only the time shows the loss.
     """
     if not before:
         return
@@ -172,15 +174,14 @@ def test_recreated_queue_at_least_as_long_is_read_whatever_its_store_times(befor
         return
     marks = [*range(len(left)), *(100 + at for at in range(len(added)))]
     found = break_of(Held(0, *times, marks=marks), len(before), before[-1], len(before) - 1)
-    assert found.resume_offset < len(before)  # that message, at least, was not read
+    assert found.resume_offset < len(before)  # at least that message was not read
     if times[len(before) - 1] < before[-1]:
         assert found.resume_offset == 0
         assert "all are read" in found.loss
 
 
 def left_of(held, start, end, began=None):
-    """Return the part of a batch that is left, from the start or from the new beginning of its
-    queue."""
+    """Return the remaining part of a batch, from its start or from the new start of the queue."""
     ranges = {QUEUE: BatchRange(start[0] if began is None else began, end[0])}
     offsets = [SourceOffset({QUEUE: QueuePosition(*each)}) for each in (start, end)]
     if began is not None:
@@ -210,7 +211,7 @@ def test_batch_of_a_broken_queue_reads_what_is_left(held, left, said):
 
 
 def test_planned_batch_reports_loss_of_its_only_message():
-    """For example if the topic was recreated, and rolled-back rows left gaps."""
+    """For example because the topic was recreated, and rolled-back rows left gaps."""
     found, losses = left_of(Held(0, None), (0,), (1, 4))
     assert found == (0, 1)
     [said] = losses

@@ -52,7 +52,7 @@ def send_bodies(broker, *bodies, topic="T", **more):
 
 
 def run(broker, **options):
-    """Run a query over all of T, as Spark would; return the offsets of its rows."""
+    """Run a query over all of topic T, as Spark would; return the offsets of its rows."""
     query = Engine(broker.address, subscribe="T", **options)
     query.start()
     query.run()
@@ -96,7 +96,7 @@ def test_record_whose_end_is_unknown_leaves_a_letter_with_its_place(broker, monk
 
     pull = bulk_pull.BulkPull.__iter__
 
-    def damaged(self):  # as of a broker that sends no sizes
+    def damaged(self):  # of a broker without record sizes
         for chunk in pull(self):
             records = b"\x7f" + bytes(chunk.records)[1:]
             yield chunk._replace(records=records, sizes=None, decoded=None)
@@ -134,7 +134,7 @@ def test_compressed_body_stays_compressed(broker):
 
 def test_message_that_tags_leave_out_becomes_no_letter(broker):
     send_bodies(broker, b"\xff", tags="Aa")
-    send_bodies(broker, b"\xff", tags="BB")  # with the same hash
+    send_bodies(broker, b"\xff", tags="BB")  # a tag with the same hash
     rows_of(broker, "body string", 2, tags="BB", **TEXT)
     assert origins(letters(broker)) == [1]
 
@@ -223,7 +223,7 @@ def test_task_fails_if_letters_cannot_be_stored():
 def test_letter_over_the_brokers_limit_names_the_setting():
     with EmbeddedBroker(maxMessageSize=20_000) as broker:
         broker.create_topic("T", 1)
-        send_bodies(broker, b"\xff", properties={"p": "x" * 32_000})  # leave no room for more
+        send_bodies(broker, b"\xff", properties={"p": "x" * 32_000})  # no space for more properties
         with pytest.raises(WriteError, match="raise maxMessageSize of the brokers: a dead letter"):
             rows_of(broker, "body string", 1, **TEXT)
 
@@ -266,7 +266,7 @@ def test_readable_rows_continue_and_dead_letters_are_in_the_topic(source):
     assert letter.properties["p"] == "q"
     assert letter.properties["DLQ_ORIGIN_TOPIC"] == topic
     assert letter.properties["DLQ_ORIGIN_QUEUE_OFFSET"] == "1"
-    # A batch read sends again whenever it runs, with the same id.
+    # Each run of a batch read sends them again, with the same id.
     assert source.load(topic=topic, **options).count() == 2
     ids = [row.msgId for row in source.load(topic=dead, columns="msgId").collect()]
     assert ids == [letter.msgId] * 2

@@ -1,4 +1,4 @@
-"""Spark Declarative Pipelines: the example runs again and again, and one run of it is killed."""
+"""Spark Declarative Pipelines: the example runs repeatedly, and one run is killed."""
 
 import json
 import os
@@ -40,7 +40,8 @@ def broker():
 
 @pytest.fixture
 def command(tmp_path):
-    """Start a command of Spark in the pipeline's directory, in its own process group."""
+    """Return a function that starts a Spark command in the pipeline's directory, in its own process
+    group."""
 
     def start(*words):
         return subprocess.Popen(
@@ -57,7 +58,7 @@ def command(tmp_path):
 
 
 def output_of(command):
-    """Return the output of a command, which must succeed."""
+    """Run a command that must succeed; return its output."""
     printed, _ = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 0, printed
     return printed

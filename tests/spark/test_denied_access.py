@@ -1,4 +1,5 @@
-"""Source and sink whose user lacks a right: the query fails with one line that says what to do."""
+"""The user of a source or sink lacks a right: the query fails with one line that names
+the remedy."""
 
 import pyarrow as pa
 import pytest
@@ -30,7 +31,7 @@ def broker():
 
 @pytest.fixture
 def admin(broker):
-    """Return the operator's admin, after it has created a topic with a message, and a user without
+    """Return the operator's admin, which has created a topic with a message, and a user without
     rights."""
     operator = client_of(broker)
     with Admin(instance=operator) as admin, Producer("feeder", instance=operator) as producer:
@@ -96,7 +97,7 @@ def test_query_whose_right_is_revoked_fails_and_continues_when_it_is_back(broker
 def test_task_of_a_sink_without_the_right_fails_at_once_and_says_which(admin, options, monkeypatch):
     made = {}
     monkeypatch.setattr(sender, "_producers", made)
-    admin.create_acl(AclPolicy("billing", "Topic:orders", ("Get",)))  # it sees the topic
+    admin.create_acl(AclPolicy("billing", "Topic:orders", ("Get",)))  # it may read the route
     given = {"profile": "prod", "topic": "orders", "retryTimeoutMs": "600000"}
     waits = []
     with pytest.raises(WriteError) as raised:

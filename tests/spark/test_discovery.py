@@ -36,7 +36,7 @@ def test_queue_is_withdrawn_if_its_own_broker_drops_it():
             here.create_topic("T", 1)
             assert {queue.broker_name for queue in queues.discover()} == {"a"}
             assert queues.is_withdrawn(first["a"])
-            assert not queues.is_withdrawn(first["b"])  # nobody says what that one offers
+            assert not queues.is_withdrawn(first["b"])  # that broker has not answered
 
 
 def test_topic_pattern_matches_whole_names_except_system_topics(rocketpoll_broker):
@@ -117,7 +117,7 @@ def test_forgotten_queues_are_not_asked_for_until_they_return(rocketpoll_broker,
     with queues_of(rocketpoll_broker, None, subscribePattern="gone-.") as queues:
         queues.discover()
         rocketpoll_broker.delete_topic("gone-1")
-        assert queues.discover() == {first, second}  # a name server may have just started
+        assert queues.discover() == {first, second}  # the name server may have just started
         caplog.clear()
         queues.discard([first, second])
         for _ in range(2):
@@ -141,4 +141,4 @@ def test_topic_stays_known_while_one_of_its_queues_is(rocketpoll_broker):
         assert queues.is_withdrawn(second)
         queues.discard([first])
         assert not queues.is_routed("smaller")
-        assert not queues.is_withdrawn(first)  # nobody says what its broker offers
+        assert not queues.is_withdrawn(first)  # its broker has not answered

@@ -33,7 +33,7 @@ from rmq_spark.wire.message_queue import MessageQueue
     ],
 )
 def test_errors_travel_from_workers_to_the_driver(error):
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # what Spark does
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # as Spark does
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert isinstance(error, RocketPollError)
@@ -81,13 +81,13 @@ def test_bugs_reach_spark_with_their_frames():
 
 
 def _shown_by_worker(failing):
-    """Return what Spark shows of an error in a worker."""
+    """Return the text of an error in a worker as Spark shows it."""
     out = io.BytesIO()
     try:
         failing()
     except Exception as error:  # as Spark does
         handle_worker_exception(error, out)
-    return out.getvalue()[8:].decode()  # behind two numbers
+    return out.getvalue()[8:].decode()  # after two integers
 
 
 def test_spark_workers_show_our_errors_alone_and_bugs_with_a_traceback(monkeypatch):

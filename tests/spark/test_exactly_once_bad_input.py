@@ -1,6 +1,5 @@
-"""Bad data between an exactly-once sink and its readers gives one readable error, and no partial
-batch.
-"""
+"""Invalid or lost data between an exactly-once sink and its readers gives one readable error, and
+no partial batch."""
 
 import errno
 import json
@@ -107,7 +106,7 @@ def test_two_queries_with_one_sink_name_are_reported(room):
     assert room.seen() == room.counting() == BODIES
 
 
-# ---- where it cannot be had
+# ---- unsupported brokers and topics
 
 
 @pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
@@ -137,7 +136,7 @@ def test_broker_without_extensions_refuses_visible_to_all_and_supports_manifests
     assert room.counting() == BODIES
 
 
-# ---- what goes meanwhile
+# ---- objects deleted during a write
 
 
 def test_commits_topic_deleted_before_the_commit_is_recreated_by_the_next_run(
@@ -160,11 +159,11 @@ def test_deleted_commits_topic_is_recreated_where_batches_are_visible_to_all(roo
     assert room.seen() == [*BODIES, "6"]
 
 
-# ---- without room
+# ---- full disk
 
 
 def test_full_disk_during_commit_fails_the_batch_without_visible_rows(room, monkeypatch):
-    """The disk fills up after the check of what is staged."""
+    """The disk fills up after the check of the staged rows."""
     checked, check, full = StagingArea.check_attempts, EmbeddedDisk.check, []
 
     def checked_and_full(self, *arguments):

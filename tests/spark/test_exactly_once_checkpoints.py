@@ -1,6 +1,5 @@
-"""Checkpoints that were rolled back or copied, and unseen manifests: each row still counts once, or
-the query says why it stops.
-"""
+"""Checkpoints that were rolled back or copied, and invisible manifests: each row still counts once,
+or the query fails with the reason."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Option names: correct ones, aliases, and unknown ones."""
+"""Option names: correct names, aliases, and unknown names."""
 
 import pytest
 

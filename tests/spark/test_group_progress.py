@@ -1,6 +1,5 @@
 """Consumer group progress of a query: brokers get the offsets of written rows, never of planned
-ones.
-"""
+ones."""
 
 from support.spark.source_queries import query, queue_of, schema_of, send
 from support.suite.clocks import Clock
@@ -13,7 +12,7 @@ from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 
 
 def told_of(monkeypatch):
-    """Record the offsets that brokers get."""
+    """Record the offsets committed to brokers."""
     told = []
     commit = QueueClient.commit
 
@@ -87,7 +86,8 @@ def test_unchanged_group_progress_is_not_committed_again(
 def test_failed_group_progress_commit_is_retried_after_a_second(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    """An idle source beside others asks many times a second, and may not wait each time."""
+    """An idle source in a query with others is called many times a second, and must not wait each
+    time."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     given, clock, told = grouped(rocketpoll_topic), Clock(), told_of(monkeypatch)
     with query(rocketpoll_broker, rocketpoll_topic, clock, **given) as batches:
@@ -99,7 +99,7 @@ def test_failed_group_progress_commit_is_retried_after_a_second(
         assert len(told) == 1
         send(rocketpoll_broker, rocketpoll_topic, 1, "b")
         further = batches.latest_offset(end, NO_LIMITS)
-        batches.commit_progress(further)  # that is news
+        batches.commit_progress(further)  # these offsets are new
         assert told[-1][queue_of(rocketpoll_topic, 1)] == 1
         clock.now += 1
         batches.commit_progress(further)

@@ -1,4 +1,4 @@
-"""Offset ranges grouped into tasks: how they are distributed, and what is then read."""
+"""Offset ranges are grouped into tasks: distribution, and the resulting reads."""
 
 import pytest
 from hypothesis import given

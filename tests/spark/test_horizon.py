@@ -43,7 +43,7 @@ def test_latest_offsets_include_store_times_of_all_queues(rocketpoll_broker, roc
 def test_latest_offsets_forget_store_times_of_a_recreated_topic(
     rocketpoll_broker, rocketpoll_topic, is_told
 ):
-    """The new topic has the same end as the old one, where another message is now."""
+    """The new topic has the same end offset, with another message before it."""
     queue, start = queue_of(rocketpoll_topic), at(rocketpoll_topic, 0)
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
@@ -63,7 +63,7 @@ def test_latest_offsets_forget_store_times_of_a_recreated_topic(
 def test_broker_that_reports_an_early_end_is_asked_again(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    """A broker that has just started may report ends before what was read."""
+    """A broker that has just started may report ends before the offsets that were read."""
     queue = queue_of(rocketpoll_topic)
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     counted = [3, 2, 1]
@@ -93,7 +93,7 @@ def test_closed_horizon_ignores_later_messages(rocketpoll_broker, rocketpoll_top
 def test_queue_unknown_at_available_now_counts_when_first_seen(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, knows
 ):
-    """The queue belongs to a broker that its name server had forgotten; it is not new."""
+    """The queue belongs to a broker that its name server had removed; it is not new."""
     first, late = queue_of(rocketpoll_topic, 0), queue_of(rocketpoll_topic, 1)
     found = frozenset({first}) if knows == "the broker" else frozenset()
     send(rocketpoll_broker, rocketpoll_topic, 1, "a", "b")
@@ -108,7 +108,7 @@ def test_queue_unknown_at_available_now_counts_when_first_seen(
 
 
 def test_start_past_the_target_offset_is_kept(rocketpoll_broker, rocketpoll_topic):
-    """A broker that reports a lower end than was read is not read again."""
+    """After a broker has reported a lower end than was read, the query does not read it again."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
         horizon.close()

@@ -10,7 +10,7 @@ from rmq_spark.spark.plan.micro_batch_planner import (
 
 
 def test_idle_wait_is_shared_after_two_batches_in_a_row_of_other_sources():
-    """One such batch proves nothing: a changed watermark causes a batch without rows."""
+    """A single such batch proves nothing: a changed watermark causes a batch without rows."""
     idling = IdleWaitPolicy(1_000, Clock())
     for _ in range(3):
         idling.record_batch(has_own_rows=True)

@@ -46,7 +46,7 @@ def test_key_read_over_the_query_limit_is_split_by_time(monkeypatch):
     monkeypatch.setattr(key_reader, "QUERY_MESSAGES_LIMIT", 8)
     monkeypatch.setattr(key_reader, "FULL_PAGE", 8)
     texts = [f"m{n}" for n in range(12)]
-    with EmbeddedBroker() as broker:  # with a clock of its own to move
+    with EmbeddedBroker() as broker:  # its clock can be moved
         broker.create_topic("orders", queues=1)
         for text in texts:
             send(broker, "orders", 0, text, keys="k")
@@ -67,7 +67,7 @@ def test_key_read_with_too_many_messages_of_one_time_raises(
 ):
     monkeypatch.setattr(key_reader, "QUERY_MESSAGES_LIMIT", 8)
     monkeypatch.setattr(key_reader, "FULL_PAGE", 8)
-    with rocketpoll_broker.producer() as producer:  # a batch has one time
+    with rocketpoll_broker.producer() as producer:  # all messages of one batch have the same time
         producer.send_batch([Message(rocketpoll_topic, b"x", keys="k") for _ in range(40)])
     with pytest.raises(SparkError, match="are from the same second"):
         bodies(rocketpoll_broker, rocketpoll_topic, key="k")

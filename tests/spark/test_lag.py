@@ -85,7 +85,7 @@ def test_brokers_can_be_asked_at_any_time(rocketpoll_broker, rocketpoll_topic, h
 
 
 def positions(broker="a", **next_offsets):
-    """Return positions of topic T: the number of messages read of q0, q1 and so on."""
+    """Return an offset of topic T: the number of messages read of q0, q1 and so on."""
     return SourceOffset(
         {
             MessageQueue("T", broker, int(name[1:])): QueuePosition(number)
@@ -125,7 +125,7 @@ def test_lag_listener_reports_the_lag_of_each_query(half_read):
 
 
 def scraped(listener):
-    with urllib.request.urlopen(listener.url, timeout=20) as answer:  # noqa: S310  # its own
+    with urllib.request.urlopen(listener.url, timeout=20) as answer:  # noqa: S310  # the listener's own address
         return [line for line in answer.read().decode().splitlines() if line[0] != "#"]
 
 
@@ -162,4 +162,4 @@ def test_lag_listener_refuses_a_wrong_port(port):
 
 def test_lag_listener_refuses_a_host_without_a_port():
     with pytest.raises(MessageRejected, match="port: needed a port to listen on together with ho"):
-        LagListener(host="0.0.0.0")  # noqa: S104  # it is not opened
+        LagListener(host="0.0.0.0")  # noqa: S104  # the port is not opened

@@ -1,6 +1,7 @@
-"""How-to pages on Delta Lake and Iceberg: their programs are killed, and each message is one row.
+"""How-to pages on Delta Lake and Iceberg: their programs are killed, and each message becomes one
+row.
 
-Maven serves releases of both for Spark 4.1, so that the programs run in that one.
+Maven has releases of both for Spark 4.1, so the programs run with that version.
 """
 
 import os
@@ -20,12 +21,12 @@ pytestmark = [pytest.mark.deep, pytest.mark.timeout(3_600)]
 SPARK = "4.1"
 PATIENCE_SECONDS = 900
 HOME = ROOT / "build" / "lake-home"
-"""Home directory of Spark's Maven downloads; the user's own may be incomplete."""
+"""Home directory for Spark's Maven downloads; those in the user's home may be incomplete."""
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 COMMIT_OF_QUERY = 3
-"""The change of the checkpoint's files at which Spark records a batch that the table has."""
+"""The number of the checkpoint change at which Spark records a batch that the table already has."""
 
 
 @pytest.fixture(scope="module")

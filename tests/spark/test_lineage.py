@@ -1,4 +1,4 @@
-"""OpenLineage events of queries, by the real client of openlineage-python."""
+"""OpenLineage events of queries, sent by the real client of openlineage-python."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ def events(log):
 
 
 def batch(*topics, name="q"):
-    """Return Spark's report of a batch that has read these topics, and another source."""
+    """Return Spark's report of a batch that has read these topics and another source."""
     offsets = {topic: {"b": {"0": 1}} for topic in topics}
     ends = [json.dumps({"v": 1, "offsets": offsets}), '{"rate": 5}']
     sources = [SimpleNamespace(endOffset=each) for each in ends]

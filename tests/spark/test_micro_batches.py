@@ -18,7 +18,7 @@ from rocketpoll import EmbeddedBroker
 
 
 def again(source_offset):
-    """Return an offset as it is read from a checkpoint."""
+    """Return an offset as read from a checkpoint."""
     return SourceOffset.from_json(source_offset.to_json())
 
 
@@ -101,7 +101,7 @@ def test_new_queue_is_read_from_its_first_message(rocketpoll_broker, rocketpoll_
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         start = batches.initial_offset()
         rocketpoll_broker.create_topic(rocketpoll_topic, 5)
-        assert batches.latest_offset(start, NO_LIMITS) is start  # no batch for an empty queue
+        assert batches.latest_offset(start, NO_LIMITS) is start  # an empty queue causes no batch
         send(rocketpoll_broker, rocketpoll_topic, 4, *"abc")
         end = batches.latest_offset(start, BatchLimits(rows_max=2))
         assert end.initial_offsets == {queue_of(rocketpoll_topic, number): 0 for number in range(5)}
@@ -120,7 +120,7 @@ def test_restarted_query_repeats_the_planned_batch(rocketpoll_broker, rocketpoll
         assert offsets_in(batches.latest_offset(again(end), NO_LIMITS))[0] == 3
 
 
-# ---- what is gone
+# ---- lost messages
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def test_messages_after_a_clock_correction_are_read(tmp_path):
         with query(broker, "T", suspendTimeoutMs="1", **more) as batches:
             assert (
                 batches.latest_offset(again(end), NO_LIMITS) == end
-            )  # it may have lost its tail only
+            )  # the queue may have lost only its end
             send(broker, "T", 0, *"DEFGHI")
             found = batches.latest_offset(end, NO_LIMITS)
             assert spans(batches.plan_ranges(end, found)) == [(0, 0, 9)]
@@ -329,14 +329,14 @@ def test_recreated_topic_is_detected_beside_an_unchanged_one(rocketpoll_broker):
 def test_topic_recreated_during_planning_is_detected(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
-    """An offset of the old topic must not get a time of the new one, or the next batch would
-    continue."""
+    """An offset of the old topic must not get a time of the new one, or the next batch would not
+    detect the change."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
     stored = QueueClient.fingerprints
 
     def made_again_before(queues, places):
         places = list(places)
-        if any(place.queue_offset == 2 for place in places):  # the limited end, behind all checks
+        if any(place.queue_offset == 2 for place in places):  # the limited end, after all checks
             monkeypatch.setattr(QueueClient, "fingerprints", stored)
             remake(rocketpoll_broker, rocketpoll_topic, "ABCDEF")
         return stored(queues, places)
@@ -413,7 +413,7 @@ def test_topic_dropped_from_the_options_is_data_loss(rocketpoll_broker, rocketpo
         batches.latest_offset(again(start), NO_LIMITS)
 
 
-# ---- beside other sources of the query
+# ---- queries with several sources
 
 
 def test_idle_source_sends_no_requests_and_does_not_delay_others(

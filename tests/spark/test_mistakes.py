@@ -1,8 +1,8 @@
-"""Users' mistakes with Spark options: each error names the option, the needed and the given value,
-and what to do.
+"""Users' mistakes with Spark options: each error names the option, the expected and the given
+value, and the remedy.
 
-Those that need brokers to be found, or Spark, are in `test_broker_checks` and
-`test_source_bad_input`; those of TLS, of the client as well, in `test_tls_mistakes`.
+Mistakes that only brokers or Spark can find are in `test_broker_checks` and
+`test_source_bad_input`; those of TLS, also in the client, in `test_tls_mistakes`.
 """
 
 import re
@@ -295,7 +295,7 @@ _TO_DO = re.compile(
     r"choose|declare|combine|filter|read|the (options|columns) are|required|CREATE)\b",
     re.IGNORECASE,
 )
-"""Words that tell the user what to write instead, or to leave out."""
+"""Words of an error that tell the user what to write or leave out."""
 
 NEEDED = {"namesrvAddr": "mq:9876", "topic": "T"}
 
@@ -926,7 +926,7 @@ READ, WRITE = [*_READ, *OF_READS], [*_WRITE, *OF_WRITES]
 def refused(act, given):
     """Return the whole error for these options; None removes a required one.
 
-    It is all that is said: no other traceback stands above that of the error.
+    No other traceback precedes that of the error.
     """
     with pytest.raises(OptionError) as raised:
         act({name: text for name, text in {**NEEDED, **given}.items() if text is not None})
@@ -960,6 +960,6 @@ def test_every_option_mistake_says_what_to_do():
 
 
 def test_each_option_has_a_mistake_in_the_table():
-    """The TLS options are in `test_tls_mistakes`, and a password cannot be wrong without them."""
+    """TLS options are in `test_tls_mistakes`, and a password cannot be wrong without them."""
     named = {re.match("[A-Za-z]+", text)[0] for kind in (READ, WRITE) for _, text in kind}
     assert {name for name in OPTIONS if not name.startswith("tls")} <= named | {"securityToken"}

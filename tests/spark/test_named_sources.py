@@ -1,4 +1,4 @@
-"""Spark's on-disk offset log for named sources, since 4.2."""
+"""Spark's offset log on disk for named sources, since 4.2."""
 
 import json
 
@@ -20,7 +20,7 @@ _CONF = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 @pytest.fixture
 def named(source):
-    """Return two topics of the sources of one query, by name, and the query's checkpoint."""
+    """Return two topics of a query's sources, by name, and the checkpoint."""
     topics = {"orders": source.cluster.topic(1), "others": source.cluster.topic(1)}
     for number, topic in enumerate(topics.values(), 1):
         source.cluster.send(topic, *(f"{topic} {each}" for each in range(number)), queue_id=0)

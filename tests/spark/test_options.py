@@ -233,7 +233,7 @@ def test_options_travel_to_tasks():
     options = read(
         accessKey="me", secretKey="s3cr3t", startingOffsets='{"orders": -2}', tags="a || b"
     )
-    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301  # what Spark does
+    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301  # as Spark does
 
 
 @pytest.mark.parametrize(
@@ -339,8 +339,8 @@ def test_numeric_option_error_names_its_option(text):
         try:
             options = parse({"namesrvAddr": "localhost:1", "topic": "orders", name: text})
             instance_for(options.access).shutdown()
-        except OptionError as error:  # noqa: PERF203  # each has its own
-            assert name in str(error)  # it may be all right
+        except OptionError as error:  # noqa: PERF203  # options have different checks
+            assert name in str(error)  # the option may also accept it
 
 
 def test_read_without_options_explains_how_a_table_gets_them():

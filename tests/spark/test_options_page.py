@@ -37,7 +37,7 @@ def section(title, page=PAGE):
 
 
 def shown(value):
-    """Return a value as the page and its users write it."""
+    """Return a value as users write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -91,7 +91,7 @@ def test_options_page_defaults_equal_the_code():
     assert {name: stated[name] for name in in_code} == {
         name: shown(value) for name, value in in_code.items()
     }
-    # All others have none, or one that is described in words.
+    # Other options have no default, or one that the page describes in words.
     in_words = {
         "namesrvAddr",
         "accessKey",

@@ -1,4 +1,4 @@
-"""Limits are shared by queues, and ranges divided into partitions."""
+"""Queues share limits, and ranges are divided into partitions."""
 
 import itertools
 
@@ -43,7 +43,7 @@ def test_limit_shares_follow_the_waiting_messages(given_backlogs, rows):
         if given_backlogs[one].messages >= given_backlogs[other].messages and len(taken) < rows:
             assert (
                 taken[one] >= taken[other] - len(taken) - 1
-            )  # leftovers of the rounding go by age
+            )  # rows left over by rounding go to the oldest messages
 
 
 def test_row_limit_is_shared_in_proportion_to_backlogs():

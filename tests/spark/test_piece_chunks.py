@@ -39,7 +39,7 @@ def test_chunk_read_timeout_is_30_seconds_or_a_longer_request_timeout(
     assert asked == [expected]
 
 
-# ---- answers that a broker should not give
+# ---- invalid responses of a broker
 
 
 def chunks_given(
@@ -60,7 +60,7 @@ def record(topic, queue_offset, stored_ms=1):
 
 def broken(topic, queue_offset):
     damaged = bytearray(record(topic, queue_offset))
-    damaged[4] ^= 1  # the magic
+    damaged[4] ^= 1  # damage the magic
     return bytes(damaged)
 
 

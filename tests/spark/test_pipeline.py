@@ -1,6 +1,5 @@
 """examples/pipeline/order_totals.py, submitted to a Spark with rocketpoll installed, and with an
-archive of it.
-"""
+archive of it."""
 
 import json
 import os
@@ -72,7 +71,7 @@ def in_parquet(directory):
 
 
 def in_topic(broker):
-    """Return the same from messages, and their keys."""
+    """Return the rows from the topic's messages, and their keys."""
     messages = broker.messages("order-totals")
     totals = [json.loads(message.body) for message in messages]
     found = sorted(
@@ -99,7 +98,7 @@ def test_submitted_pipeline_resumes_from_its_checkpoint_also_with_an_archive(tmp
         python = bare_python(tmp_path / "python", "numpy", "pyarrow", "orjson")
         broker.send(
             "orders", order("12:05:30"), order("12:00:20"), order("12:10:00")
-        )  # the second is too late
+        )  # the second message is late
         submit(python, tmp_path, broker, "--py-files", archive, archive=archive)
         assert in_parquet(tmp_path) == [*first, ("12:05", "EU", 2, 3.0)]
         assert in_topic(broker)[0] == [*first, ("12:05", "EU", 2, 3.0)]

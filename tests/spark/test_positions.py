@@ -1,4 +1,4 @@
-"""Start and end positions in every form."""
+"""Start and end positions in every format."""
 
 import json
 

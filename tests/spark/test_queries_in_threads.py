@@ -16,7 +16,7 @@ def in_a_thread(work):
     def run():
         try:
             outcomes.append(work())
-        except Exception as error:  # which one, the test says
+        except Exception as error:  # the test checks it
             outcomes.append(error)
 
     thread = threading.Thread(target=run)
@@ -27,8 +27,8 @@ def in_a_thread(work):
 
 @pytest.fixture
 def copy(spark, tmp_path):
-    """Return a function that copies a topic with a query, and returns how many messages there are
-    then."""
+    """Return a function that copies a topic with a query, and returns the number of copied
+    messages."""
     with EmbeddedBroker() as broker:
         for topic in ("A", "B"):
             broker.create_topic(topic, queues=1)

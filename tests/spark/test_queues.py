@@ -1,4 +1,4 @@
-"""Questions about queues: ends, times, sizes and committed offsets."""
+"""Queries about queues: ends, times, sizes and committed offsets."""
 
 import json
 import os
@@ -49,8 +49,8 @@ def test_single_messages_have_a_time_and_a_size(rocketpoll_broker, rocketpoll_to
 def test_stored_asks_again_for_a_record_that_contradicts_its_request(
     rocketpoll_broker, rocketpoll_topic, lie
 ):
-    """A missing message is a loss: without the second request a planned batch would leave
-    it out."""
+    """A missing message is a loss: without the second request a planned batch would
+    leave it out."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     place = MessagePosition(queue_of(rocketpoll_topic), 1)
     with WrongBroker(rocketpoll_broker, LIES[lie]) as wrong:

@@ -209,8 +209,8 @@ def test_record_batches_take_topic_and_queue_from_the_known_queue():
 
 
 def test_constants_of_a_queue_fit_chunks_of_any_length():
-    """Constant columns are sliced from those of earlier chunks, also after a change of the
-    queue."""
+    """Constant columns are sliced from those of earlier chunks, also after a change of
+    the queue."""
     schema = arrow_schema_of(schema_of("topic string, brokerName string, queueId int, body binary"))
     batches = batches_of(schema)
     for count in (3, 1, 9, 0, 40, 2):

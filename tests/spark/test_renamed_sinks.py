@@ -13,7 +13,8 @@ def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
     """Return a function that starts the query with the given options."""
 
     def make(run="run-0", **options):
-        query = f"query-of-{rocketpoll_topic}"  # the broker knows queries of other tests, too
+        # unique, because the broker also knows queries of other tests
+        query = f"query-of-{rocketpoll_topic}"
         topic = options.pop("topic", rocketpoll_topic)
         sink = CommittingSink(monkeypatch, rocketpoll_broker, topic, query, **options)
         sink.run = run
@@ -24,12 +25,12 @@ def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
 
 @pytest.fixture
 def seen(rocketpoll_broker, rocketpoll_topic):
-    """Return what a consumer without isolation has read."""
+    """Return a function that reads the topic without isolation."""
     return lambda: sorted(m.text for m in rocketpoll_broker.messages(rocketpoll_topic))
 
 
 def refused(sink, batch, rows):
-    """Return the error with which a batch is refused."""
+    """Return the error that refuses a batch."""
     with pytest.raises(WriteError) as error:
         sink.write(batch, rows)
     assert f"{sink.query} is already committed to {sink.options['topic']}" in str(error.value)
@@ -47,7 +48,7 @@ def test_batch_visible_to_all_is_refused_under_a_new_sink_name(made, seen, rocke
         error = refused(renamed, number, rows[number])
         assert f"by sink {old}, but sink {new} does not know it" in error
         assert f'the old options, with .option("sinkName", "{old}")' in error
-    made("run-2", visibleTo="all", sinkName=old).write(last, rows[last])  # as the error says
+    made("run-2", visibleTo="all", sinkName=old).write(last, rows[last])  # the remedy of the error
     there += renamed.write(last + 1, renamed.rows(2))
     assert seen() == sorted(there)
 

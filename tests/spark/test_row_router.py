@@ -24,7 +24,7 @@ def routed(*, to="T", **given):
 
 
 def where(found):
-    """Return the bodies for each topic and queue, in order."""
+    """Return the bodies of each topic and queue, in order."""
     bodies = {}
     for each in found:
         queue = each.queue and (each.queue.broker_name, each.queue.queue_id)

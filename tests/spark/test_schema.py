@@ -1,4 +1,4 @@
-"""The columns of the source, and schemas that users give."""
+"""The columns of the source, and schemas of users."""
 
 import pytest
 from support.spark.source_queries import schema_of
@@ -56,7 +56,7 @@ def test_users_schema_naming_a_column_twice_is_refused():
 
 
 def test_users_schema_with_a_not_null_column_is_refused():
-    """Spark would drop rows by it, or fail at the first null."""
+    """Spark would drop rows because of it, or fail at the first null."""
     schema = schema_of("body binary, tags string")
     schema["tags"].nullable = False
     with pytest.raises(SchemaError, match="column tags can be null: declare it without NOT NULL"):

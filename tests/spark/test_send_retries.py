@@ -1,4 +1,4 @@
-"""Retries of a sink's requests: which errors are retried, and what the final error says."""
+"""Retries of a sink's requests: which errors are retried, and the text of the final error."""
 
 import pytest
 from support.servers.fake_servers import FakeCluster
@@ -25,7 +25,7 @@ NOT_NOW = BrokerRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full", 
 
 @pytest.fixture
 def made():
-    """Return retries on a cluster of one broker; waiting moves the clock."""
+    """Return a factory of retries on a cluster of one broker; waiting moves the clock."""
     with FakeCluster(a=lambda _: 0) as cluster, Producer("P", cluster.address) as producer:
         clock = Clock()
 

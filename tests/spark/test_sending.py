@@ -378,7 +378,7 @@ def test_empty_text_in_an_optional_sink_column_equals_null(
 
 
 BODY_BYTES_MAX = 65_536
-"""The maxMessageSize of the broker of the tests below."""
+"""The maxMessageSize of the broker in the tests below."""
 
 
 @pytest.fixture(scope="module")
@@ -389,8 +389,8 @@ def strict_broker():
 
 @pytest.fixture(params=["batch", "chunk", "staged"])
 def write_bodies(request, monkeypatch, strict_broker):
-    """Write bodies to a new topic in each of a sink's ways; return what is stored. Brokers without
-    chunks get batches."""
+    """Return a function that writes bodies to a new topic and returns the stored messages, for each
+    protocol of a sink. Brokers without chunks get batches."""
     way, topic = request.param, f"sizes-{request.node.name.translate(NO_BRACKETS)}"
     strict_broker.create_topic(topic, queues=1)
     agreement = BrokerApi.agreement

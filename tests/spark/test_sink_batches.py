@@ -1,4 +1,4 @@
-"""Batch writes: what a client then finds in the topic, and the errors for mistakes."""
+"""Batch writes: the messages in the topic, and the errors for mistakes."""
 
 import json
 
@@ -141,7 +141,7 @@ def test_sink_to_an_unwritable_topic_is_refused(sink):
     topic, cluster = sink.cluster.topic(), sink.cluster
     config = TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4, perm=READ_ONLY)
     cluster.api.admin.create_topic(cluster.address, config)
-    # RocketMQ lets its clients check that; they learn it from the name server
+    # RocketMQ leaves that check to clients, which learn it from the name server
     wait_until("its route", lambda: not cluster.sender.routes.refresh(topic).publish_queues)
     with pytest.raises(AnalysisException) as raised:
         sink.write(sink.spark.sql("select 'a' as body"), topic=topic)

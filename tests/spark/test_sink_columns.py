@@ -1,4 +1,4 @@
-"""Which columns a sink takes."""
+"""Columns that a sink accepts."""
 
 import re
 

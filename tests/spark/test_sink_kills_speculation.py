@@ -1,6 +1,5 @@
-"""Executors killed in a task of the sink, with speculative copies running: each row counts once,
-and ids derived from keys stay the same.
-"""
+"""Executors are killed in a task of the sink while speculative copies run: each row counts once,
+and ids derived from keys stay the same."""
 
 import os
 import signal
@@ -16,7 +15,7 @@ from rmq_spark.spark.write.reports import ROW_ID
 # Longer campaigns: ROCKETPOLL_EXECUTOR_KILLS=60
 ROUNDS = count("ROCKETPOLL_EXECUTOR_KILLS", 3, wide=12)
 POINTS = ("before", "within", "behind")
-"""The moment of a task's sending at which its executor is killed."""
+"""When the executor is killed: before, during or after the task's sends."""
 ROWS, PARTITIONS = 40, 4
 ONCE = {"delivery": "exactly_once"}
 
@@ -24,16 +23,16 @@ pytestmark = ON_A_CLUSTER
 
 
 def death(given):
-    """Return a function that a task calls at each point: if a file says so, its executor dies.
+    """Return a function that a task calls at each point: if a file says so, it kills its executor.
 
-    It is a function within, so that workers, who do not know this file, get it by value.
+    The function is nested and so pickled by value, because workers cannot import this file.
     """
 
     def die(point):
         """Kill the JVM that started this worker's parent, once."""
-        from pathlib import Path  # noqa: PLC0415  # in a worker
+        from pathlib import Path  # noqa: PLC0415  # runs in a worker
 
-        from pyspark import TaskContext  # noqa: PLC0415  # in a worker
+        from pyspark import TaskContext  # noqa: PLC0415  # runs in a worker
 
         if TaskContext.get().partitionId() != SLOW:
             return
@@ -81,7 +80,7 @@ def seen_by_all(sink, expected):
 
 
 def counting(sink, expected):
-    """Check the committed rows; a consumer sees at least these."""
+    """Check the committed rows; a consumer without isolation sees at least these."""
     found = sorted(map(int, sink.bodies(topic=sink.topic, isolation="committed")))
     assert len(found) == expected
     return found
@@ -108,10 +107,10 @@ def test_stream_with_killed_executors_has_each_row_once(sink, kind, deaths, way,
 
 @pytest.mark.parametrize("ids", ["keys", "true"])
 def test_ids_of_a_task_that_has_another_order_when_it_is_run_again(sink, deaths, ids):
-    """Ids from keys stay the same; ids from positions belong to other rows."""
+    """Ids from keys stay the same; ids from positions then belong to other rows."""
 
     def turned(rows):
-        from pyspark import TaskContext  # noqa: PLC0415  # in a worker
+        from pyspark import TaskContext  # noqa: PLC0415  # runs in a worker
 
         return iter(list(rows)[:: -1 if TaskContext.get().attemptNumber() else 1])
 

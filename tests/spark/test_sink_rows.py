@@ -1,4 +1,4 @@
-"""Rows of a sink become messages, or are refused by row and column."""
+"""Rows of a sink become messages, or are refused with row and column."""
 
 import pyarrow as pa
 import pytest
@@ -17,7 +17,7 @@ LISTS = pa.list_(pa.string())
 
 
 def checked(first_row=0, *, ids=RowIds.NONE, task=TASK, **given):
-    """Return the prepared rows of these columns, with a body for each if none is given."""
+    """Return the prepared rows of these columns, by default with a body for each."""
     count = len(next(iter(given.values())))
     arrays = {"body": pa.array(["x"] * count), **given}
     arrays = {

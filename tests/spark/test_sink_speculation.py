@@ -1,6 +1,5 @@
-"""Speculative copies of sink tasks that both sent their rows: none is missing, repeats are
-recognized by their ids, and exactly-once rows count once.
-"""
+"""Two speculative copies of a sink task both send their rows: none is missing, duplicates have the
+same ids, and exactly-once rows count once."""
 
 from collections import Counter
 
@@ -59,7 +58,8 @@ def test_speculative_task_of_stream_repeats_rows_with_the_same_ids(sink, slow, c
 
 
 def assert_counts_once(sink):
-    """Check that the rows of one copy of the slow task are committed, although both sent theirs."""
+    """Check that the rows of one copy of the slow task are committed, although both copies sent
+    theirs."""
     found = sink.bodies(topic=sink.topic, isolation="committed")
     assert sorted(map(int, found)) == list(range(ROWS))
     assert sink.load(topic=sink.topic, columns="queueOffset").count() > ROWS
@@ -86,7 +86,7 @@ def _ours_alone(kind):
 
 
 def assert_seen_once(sink):
-    """Check that consumers see the rows of one copy of the slow task, although both staged
+    """Check that consumers see the rows of one copy of the slow task, although both copies staged
     theirs."""
     found = sorted(int(message.body) for message in sink.messages(ROWS))
     assert found == list(range(ROWS))

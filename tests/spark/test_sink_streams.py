@@ -1,6 +1,4 @@
-"""Streaming writes: which rows are sent, which are repeated under the same ids, and which errors
-end the query.
-"""
+"""Streaming writes: the sent rows, repeats under the same ids, and errors that end the query."""
 
 import pytest
 from chispa import assert_df_equality
@@ -40,7 +38,7 @@ def test_restarted_sink_query_sends_only_new_rows_under_new_ids(sink):
 
 
 def test_repeated_sink_batch_sends_the_same_message_ids(sink):
-    """A crash between the sink and the commit log is simulated by removing the log's entry."""
+    """A removed entry of the commit log simulates a crash between sink and commit log."""
     rows = sink.stream(topic=sink.filled(*range(20)), columns="body", **EARLIEST)
     sink.copy(rows)
     once = ids_of(sink.messages(20))
@@ -87,14 +85,14 @@ def test_unsendable_row_ends_the_sink_query_by_row_and_partition(sink):
 
 @pytest.mark.wide
 def test_sink_stream_accepts_rows_one_by_one(sink):
-    """Spark 4.0 gives streams no record batches; a newer release runs this path here."""
+    """Spark 4.0 gives streams no record batches; newer releases run this path here."""
 
     class RowSource(RocketPollDataSource):
         @classmethod
         def name(cls):
             return "rocketpoll_rows"
 
-        def streamWriter(self, schema, overwrite):  # noqa: ARG002, N802  # Spark's
+        def streamWriter(self, schema, overwrite):  # noqa: ARG002, N802  # name in Spark's interface
             return StreamRowWriter(self.options, schema)
 
     sink.spark.dataSource.register(RowSource)

@@ -1,4 +1,4 @@
-"""Exactly once for every consumer: what a plain consumer sees with visibleTo=all."""
+"""Exactly once for every consumer: what ordinary consumers see with visibleTo=all."""
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -17,7 +17,7 @@ def _ours_alone(kind):
 
 
 def plain(sink, count, topic=None):
-    """Return the bodies that a Java client has read, of which there must be this number."""
+    """Return the bodies that a Java client reads; check their number."""
     return sorted(message.body.decode() for message in sink.messages(count, topic))
 
 

@@ -71,7 +71,7 @@ def test_load_checks_that_the_topic_exists(rocketpoll_broker, rocketpoll_topic):
 @pytest.mark.usefixtures("_same_python")
 def test_data_source_can_be_pickled_and_makes_readers(rocketpoll_broker, rocketpoll_topic):
     given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
-    source = pickle.loads(pickle.dumps(RocketPollDataSource(given)))  # noqa: S301  # what Spark does
+    source = pickle.loads(pickle.dumps(RocketPollDataSource(given)))  # noqa: S301  # as Spark does
     schema = schema_of(source.schema())
     assert isinstance(source.reader(schema), BatchReader)
     assert source.streamReader(schema).initialOffset()["v"] == 1

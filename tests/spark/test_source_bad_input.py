@@ -1,6 +1,6 @@
 """Users' mistakes reach them through Spark as one line that names the option and the remedy.
 
-The lines of each mistake are in `test_mistakes`.
+`test_mistakes` has the line of each mistake.
 """
 
 import json
@@ -16,7 +16,7 @@ NO_ROUTE = (
     "no route to topic Nowhere: the name servers know no such topic; create it, or check its name"
 )
 NONE = None
-"""Of an option: it is not given."""
+"""Value of an option that is left out."""
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def topic(source):
 
 @pytest.fixture
 def read(source, topic):
-    """Return the error of a read, with T in place of the topic; NONE removes an option."""
+    """Return a function that returns the error of a read, with T in place of the topic; NONE
+    removes an option."""
 
     def read(given, act):
         options = {"topic": topic, **given}

@@ -24,7 +24,7 @@ ALL = (
     "preparedTransactionOffset bigint"
 )
 IN_DDL = ALL.replace(" timestamp", " timestamp_ltz")
-"""The columns in a text that means the same in every session."""
+"""The columns as DDL that means the same in every session."""
 
 
 def names_of(ddl):

@@ -1,4 +1,4 @@
-"""Limits of a batch's size, and the number of tasks that read it."""
+"""Limits of a batch's size, and the number of its tasks."""
 
 import pytest
 from pyspark.sql.functions import spark_partition_id
@@ -42,7 +42,7 @@ class TestTasks:
         return frame.select("body", "queueId", "queueOffset", spark_partition_id().alias("task"))
 
     def counted(self, rows):
-        """Return the number of rows of each task; none may be missing or repeated."""
+        """Return the number of rows of each task; check that none is missing or repeated."""
         assert sorted(row.body.decode() for row in rows) == numbers(10)
         by_task = {}
         for row in rows:

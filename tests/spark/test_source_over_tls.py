@@ -1,4 +1,4 @@
-"""Source and sink against a TLS broker that accepts only known clients."""
+"""Source and sink with a TLS broker that accepts only known clients."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ def source(spark, terminator, tmp_path):
 
 @pytest.fixture
 def tls(tmp_path):
-    """Return the options, with this test's own files."""
+    """Return the TLS options, with this test's own files."""
     files = {"tlsCaFile": "ca.pem", "tlsCertFile": "client.crt", "tlsKeyFile": "locked.key"}
     for name in files.values():
         shutil.copy(CERTIFICATES / name, tmp_path / name)

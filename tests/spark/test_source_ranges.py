@@ -1,4 +1,4 @@
-"""Start and end of batch reads, in every form that the options allow."""
+"""Start and end of batch reads, in every format of the options."""
 
 import json
 import time
@@ -13,7 +13,8 @@ EVEN, ODD = BODIES[::2], BODIES[1::2]
 """Bodies in queue 0, and in queue 1."""
 
 IS_ASKED_AT_EACH_ACTION = pyspark.__version__.startswith("4.0.")
-"""Later releases of Spark ask a source once for a data frame what to read."""
+"""Whether Spark asks a source at each action what to read; later releases ask once for a data
+frame."""
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def topic(source):
 
 
 def written(position, topic):
-    """Return a position as an option has it; T stands for the topic."""
+    """Return a position as an option value; T stands for the topic."""
     return (
         json.dumps(position).replace('"T"', f'"{topic}"')
         if isinstance(position, dict)
@@ -52,11 +53,11 @@ def test_offsets(source, topic, start, end, even, odd):
 class TestTimes:
     @pytest.fixture
     def stored(self, source, topic):
-        """Return the store times of the last message of the first wave, and the first of the
-        second."""
+        """Return the store times of the last message of the first wave, and of the first of the
+        second wave."""
         waits = [source.load(topic=topic).agg({"storeTimestamp": "max"}).collect()[0][0]]
         wait_until("the clock goes on", lambda: time.time() > waits[0].timestamp() + 0.002)
-        source.cluster.send(topic, "later", queues=2)  # in queue 0 alone
+        source.cluster.send(topic, "later", queues=2)  # only to queue 0
         (row,) = source.load(topic=topic).where("body = 'later'").collect()
         return [int(each.timestamp() * 1000) for each in (waits[0], row.storeTimestamp)]
 
@@ -76,7 +77,8 @@ class TestTimes:
 
 
 def test_data_frame_is_a_snapshot_at_load_for_all_its_actions(source, topic):
-    """Scalar subqueries and the sides of a join each have a reader, planned at the same time."""
+    """Scalar subqueries and the sides of a join each have their own reader, planned at the same
+    time."""
     frame = source.load(topic=topic)
     source.spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW made USING rocketpoll "
@@ -86,7 +88,7 @@ def test_data_frame_is_a_snapshot_at_load_for_all_its_actions(source, topic):
     frame.createOrReplaceTempView("loaded")
     for view in ("loaded", "made"):
         sides = source.spark.sql(
-            f"SELECT (SELECT count(*) FROM {view}), (SELECT count(DISTINCT body) FROM {view})"  # noqa: S608  # our names
+            f"SELECT (SELECT count(*) FROM {view}), (SELECT count(DISTINCT body) FROM {view})"  # noqa: S608  # the test's own names
         ).first()
         assert tuple(sides) == (len(BODIES), len(BODIES))
     joined = frame.groupBy().count().crossJoin(frame.selectExpr("count(DISTINCT body)")).first()
@@ -96,7 +98,7 @@ def test_data_frame_is_a_snapshot_at_load_for_all_its_actions(source, topic):
 
 
 def test_data_frame_with_a_schema_is_a_snapshot_at_its_first_action(source, topic):
-    """Spark does not call the source before."""
+    """Spark does not call the source before its first action."""
     frame = source.load(schema="body binary", topic=topic)
     source.cluster.send(topic, "later", queues=2)
     assert frame.count() == len(BODIES) + 1

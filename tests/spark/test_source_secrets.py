@@ -31,10 +31,10 @@ def test_secrets_appear_in_no_plan_error_progress_or_log(source):
     with contextlib.redirect_stdout(shown):
         frame = source.load(**options)
         frame.explain(extended=True)
-        print(frame.collect())  # noqa: T201  # for what it shows
+        print(frame.collect())  # noqa: T201  # the test checks the output
         batches = source.run(source.stream(startingOffsets="earliest", **options))
         batches.query.explain(extended=True)
-        print(*(progress.json for progress in batches.query.recentProgress))  # noqa: T201  # for what it shows
+        print(*(progress.json for progress in batches.query.recentProgress))  # noqa: T201  # the test checks the output
     for wrong in ({"topik": "x"}, {"maxOffsetsPerTrigger": 1}, {"schema": "price double"}):
         with pytest.raises(PySparkException) as raised:
             source.load(**{**options, **wrong}).collect()
@@ -51,8 +51,8 @@ def test_secrets_appear_in_no_plan_error_progress_or_log(source):
         assert secret not in log
 
 
-# ---- The same of keys in a profile and in environment variables, against a broker that demands
-# them, and with all that Spark writes to its disk.
+# ---- keys in a profile and in environment variables, with a broker that requires them, and a check
+# of all files that Spark writes
 
 WAYS = {
     "options": (SECRETS["secretKey"], ("accessKey=billing", f"secretKey={SECRETS['secretKey']}")),

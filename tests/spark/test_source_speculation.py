@@ -30,7 +30,7 @@ def slow(spark, cluster, tmp_path, copies):
         reader.__class__ = type("SlowReader", (type(reader),), {"read": read})
         return reader
 
-    class SlowSource(RocketPollDataSource):  # within, for the same reason as `wait`
+    class SlowSource(RocketPollDataSource):  # nested, so that it is pickled by value
         @classmethod
         def name(cls):
             return "rocketpoll_slow"
@@ -38,7 +38,7 @@ def slow(spark, cluster, tmp_path, copies):
         def reader(self, schema):
             return slowed(super().reader(schema))
 
-        def streamReader(self, schema):  # noqa: N802  # Spark's name
+        def streamReader(self, schema):  # noqa: N802  # name in Spark's interface
             return slowed(super().streamReader(schema))
 
     spark.dataSource.register(SlowSource)

@@ -1,6 +1,5 @@
-"""Streaming reads: start and restart, topics found while running, and the offsets
-that brokers get.
-"""
+"""Streaming reads: start and restart, topics found while running, and the offsets that
+brokers get."""
 
 import json
 import re
@@ -44,7 +43,7 @@ def test_stream_restart_continues_at_the_checkpoint(source):
 
     first = run()
     source.cluster.send(topic, "d", "e", queues=2)
-    second = run(startingOffsets="latest")  # which is of no account any more
+    second = run(startingOffsets="latest")  # ignored after the first start
 
     schema = "queueId int, queueOffset bigint, body binary"
     assert_df_equality(
@@ -84,7 +83,7 @@ def test_new_queues_and_topics_are_discovered_while_a_query_runs(source):
 def test_brokers_know_how_far_the_group_has_come(source):
     topic, group = source.cluster.topic(2), source.cluster.group()
     source.cluster.send(topic, "a", "b", "c", queues=2)
-    # Before Spark 4.2 a run over what is there does not tell of its last batch: the next run does.
+    # Before Spark 4.2 a run with AvailableNow does not report its last batch; the next run does.
     batches = source.start(source.stream(topic=topic, consumerGroup=group, **EARLIEST)).caught_up()
 
     admin = Admin(instance=source.cluster.sender)

@@ -31,13 +31,13 @@ class SqlRoom:
             self.spark.sql(f"DROP {kind} {name}")
 
     def name(self, kind="TABLE"):
-        """Return a name of a table or view that is dropped at the end."""
+        """Return a name for a table or view that is dropped at the end."""
         name = f"{kind.lower()}_{self.topic.replace('-', '_')}_{len(self.made)}"
         self.made.append((kind, name))
         return name
 
     def options(self, **options):
-        """Return the clause WITH of a query."""
+        """Return the WITH clause of a query."""
         options = {"namesrvAddr": self.source.cluster.name_server, **options}
         return "WITH (" + ", ".join(f"'{key}' = '{text}'" for key, text in options.items()) + ")"
 
@@ -109,7 +109,7 @@ def test_insert_overwrite_is_refused(sql):
 
 
 def stream_ids(frame, directory):
-    """Return the ids that a stream has read when it has read everything."""
+    """Return the ids that a stream has read after it has read everything."""
     frame.writeStream.format("parquet").option("path", str(directory / "rows")).option(
         "checkpointLocation", str(directory / "checkpoint")
     ).trigger(availableNow=True).start().awaitTermination()
@@ -169,7 +169,7 @@ def test_table_properties_of_the_catalog_are_allowed(sql):
 
 
 def test_statements_of_the_sql_page_run_as_written(sql):
-    """The statements run in their order, with this broker's address and other topics."""
+    """The statements run in order, with this broker's address and other topics."""
     names = {
         name: f"{name}_{sql.topic.replace('-', '_')}"
         for name in ("messages", "orders_rows", "orders")

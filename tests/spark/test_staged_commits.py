@@ -16,7 +16,7 @@ from rocketpoll import EmbeddedBroker, read_committed
 
 
 class Killed(BaseException):
-    """The driver is killed here."""
+    """Raised where a test kills the driver."""
 
 
 pytestmark = pytest.mark.usefixtures("own_producers")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("own_producers")
 
 @pytest.fixture
 def made(monkeypatch, rocketpoll_broker, rocketpoll_topic):
-    """Return a function that makes a sink with visibleTo=all."""
+    """Return a function that creates a sink with visibleTo=all."""
 
     def make(query="query", **options):
         given = {"visibleTo": "all", "retryTimeoutMs": "300", **options}
@@ -40,13 +40,13 @@ def sink(made):
 
 @pytest.fixture
 def seen(rocketpoll_broker, rocketpoll_topic):
-    """Return what a consumer without isolation has read."""
+    """Return a function that reads the topic without isolation."""
     return lambda: sorted(m.text for m in rocketpoll_broker.messages(rocketpoll_topic))
 
 
 @pytest.fixture
 def manifests(rocketpoll_broker, rocketpoll_topic):
-    """Return the stored manifests."""
+    """Return a function that reads the stored manifests."""
 
     def found():
         commits = commits_topic_name(rocketpoll_topic)
@@ -135,7 +135,7 @@ def test_abort_removes_the_reported_attempts_and_keeps_another_drivers(
 ):
     old = sink.send(3, sink.rows(2, 1))
     rows = sink.rows(4)
-    new = sink.send(3, rows)  # by the driver that has replaced it
+    new = sink.send(3, rows)  # from the driver that has replaced it
     sink.writer().abort([*old, None], 3)
     assert len(list((rocketpoll_broker.directory / "staging" / rocketpoll_topic).iterdir())) == 1
     sink.commit(3, new)
@@ -194,7 +194,7 @@ def test_topic_deleted_before_the_commit_is_named_and_shows_no_rows(
 
 
 def test_broker_that_forgot_a_commit_shows_no_part_of_a_repeated_batch(monkeypatch, sink, seen):
-    """Tasks were told that the batch is committed, and have left rows out."""
+    """Tasks were notified that the batch is committed, and have left rows out."""
     rows = sink.rows(2, 2)
     sink.write(0, rows)
     again = sink.send(0, rows)
@@ -264,7 +264,7 @@ def test_foreach_batch_write_is_visible_once_per_sink_and_batch(
     sink.is_batch_write = True
     rows = sink.rows(2)
     sink.write_batch(4, rows)
-    sink.write_batch(4, rows)  # a user's code that tries again
+    sink.write_batch(4, rows)  # a retry in the user's code
     with pytest.raises(
         WriteError, match=r"has already committed other rows of batch 4 .* its option sinkName"
     ):
@@ -306,7 +306,8 @@ def test_txn_app_id_and_version_make_batch_writes_idempotent(
 def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused(
     made, seen, manifests
 ):
-    """Tasks that learn of it count their rows; others have counted theirs when they staged them."""
+    """Tasks that learn of the commit only count their rows; others counted theirs when they staged
+    them."""
     first = made(checkpointLocation="here")
     first.write(0, first.rows(1))
     copy, again = made(checkpointLocation="elsewhere"), made(checkpointLocation="here")

@@ -1,4 +1,4 @@
-"""A task's staging: its first check, its repeats, and what it leaves behind."""
+"""A task's staging: its first check, its repeats, and the chunks that it leaves staged."""
 
 import re
 
@@ -24,21 +24,21 @@ def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
 
 @pytest.fixture
 def seen(rocketpoll_broker, rocketpoll_topic):
-    """Return what a consumer without isolation has read."""
+    """Return a function that reads the topic without isolation."""
     return lambda: sorted(m.text for m in rocketpoll_broker.messages(rocketpoll_topic))
 
 
 @pytest.fixture
 def staged(rocketpoll_broker, rocketpoll_topic):
-    """Return the names of all staged chunks of the sink."""
+    """Return a function that lists all staged chunks of the sink."""
     directory = rocketpoll_broker.directory / "staging" / rocketpoll_topic
     return lambda: [file.name for file in directory.iterdir()]
 
 
 @pytest.fixture
 def chunks(monkeypatch):
-    """Record the chunks that tasks stage; the test fails some, before or after the
-    broker's work."""
+    """Record the chunks that tasks stage; the test makes some fail, before or after the broker's
+    work."""
     sent, stage = [], StagingApi.stage_chunk
 
     class Chunks(list):
@@ -62,7 +62,7 @@ def chunks(monkeypatch):
 def test_rows_that_are_staged_are_seen_when_they_are_committed(sink, seen):
     partitions = sink.rows(3, 0, 4)
     sent = sink.send(0, partitions)
-    sink.send(0, sink.rows(2))  # of an attempt that does not count
+    sink.send(0, sink.rows(2))  # of an attempt that is not committed
     assert seen() == []
     sink.commit(0, sent)
     assert seen() == sorted(row for rows in partitions for row in rows)
@@ -126,7 +126,7 @@ def test_task_of_a_committed_batch_sends_nothing(sink, seen, chunks):
 
 
 def test_attempt_that_learns_late_of_its_committed_batch_stops_staging(monkeypatch, sink, seen):
-    """The attempt checked before another driver committed, which has not stored its
+    """The attempt has checked before another driver committed; that driver has not stored its
     manifest yet."""
     monkeypatch.setattr(staged_commit, "commit", lambda *_, **__: None)
     sent = sink.send(0, sink.rows(2))
@@ -143,7 +143,7 @@ def test_attempt_that_learns_late_of_its_committed_batch_stops_staging(monkeypat
 def test_failed_task_aborts_its_own_staged_rows_only(monkeypatch, sink, staged, seen):
     monkeypatch.setattr(
         "rmq_spark.spark.write.sender.COALESCED_BYTES", 1
-    )  # rows go out as they come
+    )  # rows are sent as they come
     rows = sink.rows(2, 2)
     sent = sink.send(0, rows)
     before, answers, stage = staged(), [], StagingApi.stage_chunk
@@ -156,7 +156,7 @@ def test_failed_task_aborts_its_own_staged_rows_only(monkeypatch, sink, staged, 
     sink.fails = True
     with pytest.raises(RuntimeError, match="a step before"):
         sink.attempt(0, 0, rows[0])
-    assert [answer.result(5) for answer in answers] == [False]  # it was staged, or is by now
+    assert [answer.result(5) for answer in answers] == [False]  # staged now, or earlier
     assert len(before) == 2
     assert staged() == before
     sink.commit(0, sent)

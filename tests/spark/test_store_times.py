@@ -1,4 +1,4 @@
-"""Store times and sizes at positions."""
+"""Store times and sizes of given positions."""
 
 from support.spark.source_queries import queue_of, queues_of, send
 

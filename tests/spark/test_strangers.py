@@ -1,7 +1,7 @@
-"""Positions that name a broker unknown to all name servers: the query waits for it.
+"""Positions name a broker that no name server knows: the query waits for it.
 
-The broker may be down or its name may be wrong, and nobody can tell. Assigned brokers are waited
-for in the same way.
+The broker may be down or its name may be wrong: the query cannot tell. It waits for assigned
+brokers in the same way.
 """
 
 import json
@@ -24,7 +24,7 @@ EVERY = (A0, A1, B0, B1)
 
 
 def by_broker(*, topic="T", a=0, b=0, name_of_b="b"):
-    """Return one position for all queues of each broker."""
+    """Return a position with one offset for all queues of each broker."""
     return json.dumps({topic: {"a": {"*": a}, name_of_b: {"*": b}}})
 
 
@@ -47,7 +47,7 @@ SELECTIONS = [
 ]
 
 
-# ---- where a query starts
+# ---- starting positions
 
 
 @pytest.mark.parametrize("selected", SELECTIONS)
@@ -113,7 +113,7 @@ def test_starting_offsets_of_queues_missing_on_known_brokers_are_refused_at_once
         ):
             begin(batches)
     pair.forget_b()
-    with (  # what is not assigned is not read, whether it is there or not
+    with (  # a broker without assigned queues may be missing
         pair.query(assign=a_alone, startingOffsets=by_broker()) as batches,
         pytest.raises(OptionError, match="it names broker b of T, but the brokers read are a"),
     ):
@@ -180,12 +180,12 @@ def test_starting_offsets_with_wait_for_topic_may_name_any_broker(pair):
     assert pair.pauses == 0
 
 
-# ---- where it ends
+# ---- ending positions
 
 
 @pytest.fixture
 def checkpoint(pair):
-    """Return the position of a query that has read two messages of each queue."""
+    """Return the offset of a query that has read two messages of each queue."""
     with pair.query(subscribe="T") as batches:
         found = begin(batches)
         assert places(found) == dict.fromkeys(EVERY, 2)
@@ -195,7 +195,7 @@ def checkpoint(pair):
 @pytest.mark.parametrize("selected", SELECTIONS)
 @pytest.mark.parametrize("away", ["wait", "skip"])
 def test_ending_offsets_of_an_unknown_broker_are_waited_for_once(pair, checkpoint, selected, away):
-    """The end of a run is determined once, whatever is known of unreachable brokers."""
+    """The end of a run is determined once, including that of unreachable brokers."""
     pair.send(*EVERY, *EVERY)
     options = {**selected, "endingOffsets": by_broker(a=3, b=3), "onBrokerAway": away}
     for goes_on in (True, False):

@@ -1,4 +1,4 @@
-"""The stream reader on each release of Spark."""
+"""The stream reader for each release of Spark."""
 
 import inspect
 import json
@@ -20,7 +20,7 @@ def given(broker, topic, **more):
 
 def bodies(reader, start, end):
     pieces = reader.partitions(start, end)
-    fresh = pickle.loads(pickle.dumps(reader))  # noqa: S301  # what Spark does
+    fresh = pickle.loads(pickle.dumps(reader))  # noqa: S301  # as Spark does
     return [
         body
         for piece in pieces
@@ -90,7 +90,7 @@ def test_available_now_on_spark_4_0_reads_all_in_one_batch(
 def test_reader_for_spark_4_2_applies_limits_and_reports_the_latest_offset(
     rocketpoll_broker, rocketpoll_topic
 ):
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # noqa: PLC0415  # from 4.2 on
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # noqa: PLC0415  # new in 4.2
 
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
     reader = module.stream_reader(
@@ -154,7 +154,7 @@ def test_tasks_get_the_options_as_the_driver_reads_them(
     pickled = pickle.dumps(reader)
     reader.stop()
     monkeypatch.delenv("NAMESRV_ADDR")  # as on another machine
-    task = pickle.loads(pickled)  # noqa: S301  # what Spark does
+    task = pickle.loads(pickled)  # noqa: S301  # as Spark does
     assert [
         row for piece in pieces for batch in task.read(piece) for row in batch["body"].to_pylist()
     ] == [b"a"]

@@ -47,7 +47,7 @@ def test_rows_are_the_same_whether_pulled_or_read_from_files(
     found, read = {}, []
     real = LogFiles.read_records
     monkeypatch.setattr(LogFiles, "read_records", lambda *args: read.append(1) or real(*args))
-    dice = random.Random(1)  # what can be compressed is too short for files
+    dice = random.Random(1)  # compressible bodies would be too short to be read from files
     sent = [dice.randbytes(9_000).hex() for _ in range(9)]
     send(rocketpoll_broker, rocketpoll_topic, 0, *sent)
     for local in ("true", "false"):
@@ -191,7 +191,7 @@ def test_partition_read_follows_a_moved_broker(monkeypatch):
             assert next(rows).column("body").to_pylist() == [b"b"]
 
 
-@pytest.mark.timeout(20)  # a pull's own time is 30 s
+@pytest.mark.timeout(20)  # a pull alone may wait 30 s
 def test_connection_dropped_by_a_nat_between_tasks_is_replaced(monkeypatch):
     monkeypatch.setattr(record_chunks, "IDLE_CONNECTION_SECONDS", 0.0)
     with EmbeddedBroker() as broker, Nat(broker.address) as nat:
@@ -227,7 +227,7 @@ def test_range_missing_in_a_queue_is_data_loss(rocketpoll_broker, rocketpoll_top
 
 
 def test_tasks_say_once_that_a_broker_is_away_and_once_that_it_is_back(caplog):
-    """A worker reads many ranges in turn, which would log a hundred lines."""
+    """A worker reads many ranges one after the other, which would log a hundred lines."""
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 3)
         for number in range(3):

@@ -1,6 +1,6 @@
 """Users' mistakes with TLS in the source, the sink and the client.
 
-All three give the same error, each with its own name of the setting.
+All three raise the same error, each with its own name of the setting.
 """
 
 import traceback
@@ -74,7 +74,7 @@ FILES = [
     ),
     ({"server_name": "."}, "no certificate can be for the name '.'"),
 ]
-"""Settings, the first of which is to blame, and what is said of it."""
+"""Settings, the first of which is wrong, and the resulting error."""
 
 TLS_OPTIONS = (
     " (options: tlsCaFile for the trusted authority, tlsServerName for another "
@@ -120,7 +120,8 @@ ANSWERS = [
         TLS_OPTIONS,
     ),
 ]
-"""The broker's certificate, a client's settings (None: no TLS), what is said, and to Spark."""
+"""The broker's certificate, a client's settings (None: no TLS), and the errors of the client and in
+Spark."""
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,7 @@ EVERYBODY = pytest.mark.parametrize("ask", [of_source, of_sink, of_client])
 def said_by(ask, *, address, given):
     with pytest.raises((OptionError, TlsRejected, NoNameServer)) as raised:
         ask(address, given)
-    if ask is not of_client:  # no other traceback stands above
+    if ask is not of_client:  # no other traceback precedes it
         assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
     assert "sesame" not in str(raised.value)
     return str(raised.value)

@@ -1,4 +1,4 @@
-"""Record batches with columns of bodies: decoding, and the handling of bad bodies."""
+"""Record batches with columns of decoded bodies, and the handling of bad bodies."""
 
 import logging
 
@@ -66,7 +66,7 @@ def test_batch_without_messages_is_empty():
     assert batches([b"bad"], "id INT", onBadRecord="skip") == []
 
 
-# ---- A schema that matches no body field, so that all columns would be null, is reported
+# ---- a schema that matches no body field, so that all columns would be null, is reported
 
 
 SAID = [

@@ -1,4 +1,4 @@
-"""The columns of a source with typed bodies, and the schemas that fit it."""
+"""The columns of a source with typed bodies, and their schemas."""
 
 import pyarrow as pa
 import pytest
@@ -109,7 +109,7 @@ def test_body_schema_may_come_from_the_read_schema():
     assert not is_body_column("id", options_of("binary").body)
 
 
-# ---- dates and times in text to columns, also within lists, maps and null structs
+# ---- dates and times in text as columns, also within lists, maps and null structs
 
 
 DATE, MOMENT = pa.date32(), pa.timestamp("us", "UTC")

@@ -47,7 +47,7 @@ SENT = TaskCommitMessage(
 
 
 def test_task_report_survives_pickling():
-    again = pickle.loads(pickle.dumps(SENT))  # noqa: S301  # what Spark does
+    again = pickle.loads(pickle.dumps(SENT))  # noqa: S301  # as Spark does
     assert again == SENT
 
 

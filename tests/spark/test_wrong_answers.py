@@ -1,6 +1,5 @@
 """Wrong pull responses and routes: a task returns right rows once each, or raises an error that
-names what is missing; whatever a name server answers, a query reads all queues.
-"""
+names the missing ones; whatever a name server answers, a query reads all queues."""
 
 import json
 import random
@@ -37,7 +36,7 @@ DETECTABLE = (
     "cut short",
     "another body",
 )
-"""Lies that answers with gaps contradict as well."""
+"""Lies that are detected even in responses with gaps."""
 
 TOLERANT = {"failOnDataLoss": "false", "onBadRecord": "skip"}
 
@@ -91,7 +90,7 @@ def test_wrong_pull_answers_give_right_rows_once_or_an_error(
 def test_filtered_rows_up_to_an_offset_are_right_or_reported_for_any_broker_response(
     rocketpoll_broker, rocketpoll_topic, caplog, lie, more
 ):
-    """The broker counts matching messages only, so its answers reach past the range."""
+    """The broker counts matching messages only, so its responses reach past the range."""
     with rocketpoll_broker.producer() as producer:
         for number in range(ROWS):
             message = Message(rocketpoll_topic, b"body %d" % number, tags="AB"[number % 2])

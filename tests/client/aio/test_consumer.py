@@ -380,7 +380,7 @@ async def test_aio_commit_in_line_does_not_undo_an_operators_offset_reset(
             committing = asyncio.create_task(consumer.commit({queue: 3} if is_given else None))
             await steps(3)
             assert await admin.reset_to_time(group, queue.topic, 0) == {queue: 0}
-            assert await taken(consumer, 3) == numbers(3)  # the listener was notified
+            assert await taken(consumer, 3) == numbers(3)  # the consumer was notified of the reset
             may_go_on.set()
             await asyncio.gather(seeking, committing)
         [lag] = await admin.lag(group, queue.topic)

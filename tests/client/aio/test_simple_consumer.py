@@ -55,7 +55,7 @@ async def test_waiting_aio_receives_use_no_thread_and_are_woken_by_messages(brok
         await consumer.subscribe(f"of-{group}")
         waiting = [asyncio.create_task(consumer.receive(1)) for _ in range(3 * CALLS_MAX)]
         await asyncio.sleep(0)
-        # the waiting receive occupies no thread
+        # the waiting receives occupy no threads
         await asyncio.wait_for(consumer.subscribe(f"of-{group}"), 10)
         broker.send(f"of-{group}", *(f"{number}" for number in range(len(waiting))))
         found = list(itertools.chain.from_iterable(await asyncio.gather(*waiting)))

@@ -68,7 +68,7 @@ def broker():
 
 @pytest.fixture
 def asking(monkeypatch):
-    """Hold the answers to queries of the group's offset."""
+    """Return a `Held` that blocks queries of the group's offset in the queue."""
     held = Held(monkeypatch, BrokerApi, "query_consumer_offset", lambda _, __, q, **___: q == QUEUE)
     yield held
     held.let_go()

@@ -1,5 +1,5 @@
-"""A Spark driver for tests that do not kill it, and two brokers. What the driver has logged is
-shown with a test that fails."""
+"""A Spark driver for tests that do not kill it, and pairs of brokers. The report of a failed test
+includes the driver's log."""
 
 from contextlib import ExitStack
 
@@ -26,7 +26,7 @@ def driver(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=EVERY_PAIR)
 def new_pair(request, tmp_path_factory):
-    """Return each kind of two brokers."""
+    """Return a factory of broker pairs of each kind."""
     with pairs(request.param, tmp_path_factory.mktemp("pairs")) as new:
         yield new
 

@@ -1,7 +1,7 @@
 """Aggregations with a watermark over two brokers survive the same kills: every count is exact.
 
-A watermark silently drops late rows. So a query must not skip what one broker holds while it
-continues with the other.
+A watermark silently drops late rows. So while a broker is down, a query must not advance with the
+other one.
 """
 
 import os
@@ -17,7 +17,7 @@ from support.spark.streaming_engine import send
 
 from rocketpoll import EmbeddedBroker
 
-# Longer campaigns take their length from here: make restarts ROUNDS=120
+# Longer campaigns: make restarts ROUNDS=120
 ROUNDS = int(os.environ.get("ROCKETPOLL_AGGREGATE_RESTARTS", "2"))
 MESSAGES = 20
 TOPICS = ("left", "right")
@@ -28,12 +28,12 @@ _OUTAGE_WINDOWS = 4
 
 
 class WindowsCampaign(Campaign):
-    """Each `send` belongs to one window of ten seconds, later than all before."""
+    """A campaign in which each `send` fills one window of ten seconds, later than all before."""
 
     def __init__(self, directory, brokers):
         super().__init__(directory, brokers)
-        self.sent = Counter()  # by windows
-        self._awaited = set()  # windows that have not been found
+        self.sent = Counter()  # number of messages by window
+        self._awaited = set()  # windows that are not in the sink yet
         self._last = _BEGIN_SECONDS
         self._seconds = count(_BEGIN_SECONDS, WINDOW_SECONDS)
         self._stack = ExitStack()
@@ -58,13 +58,13 @@ class WindowsCampaign(Campaign):
         self._send_to(self.brokers)
 
     def send_to_others(self, broker):
-        """Send so much that the watermark would pass what the dead broker holds."""
+        """Send so much that the watermark would pass the messages of the dead broker."""
         others = [each for each in self.brokers if each is not broker]
         for _ in range(_OUTAGE_WINDOWS):
             self._send_to(others)
 
     def wait(self):
-        """Wait until the windows that have ended are written; open ones wait for later messages."""
+        """Wait until all closed windows are in the sink; open ones need later messages."""
         last = self._last - DELAY_SECONDS - WINDOW_SECONDS
         over = {window for window in self._awaited if window <= last}
 
@@ -78,7 +78,7 @@ class WindowsCampaign(Campaign):
         wait_until(has_all, what=f"all windows until {last}")
 
     def counts(self):
-        """Return the start and the row count of each window that has ended."""
+        """Return start and row count of each closed window."""
         counts = Counter()
         for began, rows in self.query.rows():
             assert began not in counts, f"the window of {began} is there twice"
@@ -103,9 +103,9 @@ def test_kills_keep_window_aggregates_exact(tmp_path):
     with WindowsCampaign(tmp_path, brokers) as campaign:
         for victim, point in kills(ROUNDS):
             campaign.round(victim, point)
-        print(campaign.figures())  # noqa: T201  # for who runs a long one
+        print(campaign.figures())  # noqa: T201  # progress of a long run
         expected = Counter(campaign.sent)
-        for _ in range(_OUTAGE_WINDOWS):  # so that all before them are over
+        for _ in range(_OUTAGE_WINDOWS):  # to close all earlier windows
             campaign.send()
             campaign.wait()
         found = campaign.counts()

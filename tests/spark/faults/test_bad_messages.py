@@ -1,4 +1,4 @@
-"""Bad messages in Spark queries: damaged ones, compression bombs, other tags, invalid times."""
+"""Bad messages in Spark queries: damaged bodies, decompression bombs, other tags, invalid times."""
 
 import os
 import time
@@ -32,7 +32,7 @@ FLIPPED = (
 
 @pytest.fixture
 def flipped(tmp_path):
-    """Run a broker on whose disk a byte of the third body changes."""
+    """Run a broker on whose disk a byte of the third body is changed."""
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("T", 1)
         bodies = send(broker, "T", 5)
@@ -85,7 +85,7 @@ def test_flipped_bit_without_check_crc_is_read_as_it_is(flipped):
 
 
 def send_raw(broker, count, body, *, born_ms=None, sys_flag=0):
-    """Send one message a number of times, with the fields that a careless producer sets."""
+    """Send a message a number of times, with unusual fields."""
     born_ms = time.time_ns() // 1_000_000 if born_ms is None else born_ms
     header = SendMessageRequestHeader("feeder", "T", "TBW102", 4, 0, sys_flag, born_ms, 0, "")
     instance = ClientInstance(broker.address)
@@ -102,7 +102,7 @@ def send_raw(broker, count, body, *, born_ms=None, sys_flag=0):
 
 
 def rows_of(broker, columns, end, **options):
-    """Return the rows of a topic's first queue."""
+    """Return the rows of the first queue of a topic."""
     options = read_options({"namesrvAddr": broker.address, "topic": "T", **options})
     batches = read_range(
         options, arrow_schema_of(schema_of(columns)), OffsetRange(queue_of("T"), 0, end)
@@ -129,7 +129,7 @@ def test_tag_filter_separates_tags_with_equal_hash_codes(broker):
 
 
 def test_born_timestamp_beyond_all_dates_is_null_and_the_query_continues(broker):
-    """Producers set this time; here one has used nanoseconds."""
+    """Producers set this time; here a producer has used nanoseconds."""
     times = (1_767_225_600_000_000_000, 1_767_225_600_000, -(1 << 60))
     for born_ms in times:
         send_raw(broker, 1, b"a", born_ms=born_ms)

@@ -1,4 +1,4 @@
-"""Checkpoints that were edited, cut or mixed up give the planned rows or a clear error."""
+"""Edited, truncated or mixed-up checkpoints give the planned rows or a clear error."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def query_in(directory, broker):
 
 
 def run(driver, query):
-    """Run the query once over all messages; return the error that ended it, if any."""
+    """Run the query once over all messages; return its error, if any."""
     driver.start(query, trigger={"availableNow": True})
     return driver.end()
 
@@ -66,7 +66,8 @@ def rewrite(query, number, change):
 
 
 def test_batch_without_its_commit_log_entry_is_run_again_with_the_same_rows(driver, query, sent):
-    for number in (3, 2):  # of the last alone, of the last two: then batch 3 is planned again
+    # first of the last batch, then of the last two, so that batch 3 is planned again
+    for number in (3, 2):
         for log in ("commits",) if number == 3 else ("commits", "offsets"):
             remove(query, log, 3)
         if number == 2:

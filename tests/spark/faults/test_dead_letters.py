@@ -13,10 +13,10 @@ from rocketpoll import EmbeddedBroker
 TOPIC, DEAD, QUEUES = "orders", "orders-dead", 2
 MESSAGES = 40
 KILLS = (
-    ("worker", "task"),  # letters of its first rows are sent, and others not
-    ("driver", "sink"),  # all letters of the batch are sent, the batch is not written
+    ("worker", "task"),  # some of the batch's dead letters are sent
+    ("driver", "sink"),  # all dead letters are sent, the batch is not written
     ("broker", "task"),
-    ("driver", "sink-done"),  # the batch is written, and not committed
+    ("driver", "sink-done"),  # the batch is written but not committed
     ("driver", "task"),
     ("driver", "partitions-done"),
 )
@@ -24,7 +24,7 @@ ROUNDS = count("ROCKETPOLL_DEAD_LETTER_KILLS", 3, wide=len(KILLS))
 
 
 class LettersCampaign(Campaign):
-    """A topic in which every second message is unreadable: it is not UTF-8."""
+    """A topic in which every second message is not UTF-8, and therefore unreadable."""
 
     def __init__(self, directory, brokers):
         super().__init__(directory, brokers)
@@ -68,7 +68,7 @@ def test_kills_lose_no_dead_letter_and_repeats_have_the_same_id(tmp_path):
     broker = EmbeddedBroker(
         tmp_path / "broker",
         own_process=True,
-        maxTransferBytesExtended=2048,  # a task has several record batches
+        maxTransferBytesExtended=2048,  # so that a task has several record batches
     )
     with LettersCampaign(tmp_path, [broker]) as campaign:
         for victim, point in KILLS[:ROUNDS]:

@@ -1,6 +1,6 @@
 """kill -9 of every process of an exactly-once batch: readers of committed rows get each row once.
 
-The topic itself may have repeats; with visibleTo=all, no consumer sees any.
+The topic itself may have duplicates; with visibleTo=all, no consumer sees any.
 """
 
 import sys
@@ -32,7 +32,7 @@ KILLS = (
     ("broker", "sent"),
     ("worker", "sent"),
     ("driver", "manifest"),
-    ("planner", "manifest-done"),  # the process that commits: the query ends with an error
+    ("planner", "manifest-done"),  # the committing process: the query fails
     ("driver", "sent"),
     ("planner", "manifest"),
     ("broker", "manifest"),
@@ -43,7 +43,7 @@ KILLS = (
 )
 
 IN_THE_BROKER = ("begin", "copying", "copied", "ended")
-"""The points of a commit at which the broker is held, and with it the process that waits for it."""
+"""Points of a commit at which the broker is held, and so is the process that waits for it."""
 POINTS_WHERE_ALL_SEE = (
     *("copying", "unsent", "ended", "shown", "begin", "sent", "copied", "manifest"),
     "manifest-done",
@@ -54,7 +54,7 @@ KILLS_WHERE_ALL_SEE = tuple(
     for turn in range(3)
     for number, point in enumerate(POINTS_WHERE_ALL_SEE)
 )
-"""Each of three at each point, where the worker of a commit is the planner's process."""
+"""Victims and points with visibleTo=all. In a commit, the worker is the planner's process."""
 
 
 class ExactlyOnceCampaign(Campaign):
@@ -63,7 +63,7 @@ class ExactlyOnceCampaign(Campaign):
     visible_to = "committed_readers"
 
     def made_query(self):
-        broker = self.brokers[0]  # of two, one leads to both
+        broker = self.brokers[0]  # with two brokers, this one leads to both
         self.make_topic_in(broker)
         broker.create_topic("out", 4)
         self.reader = Engine(
@@ -76,7 +76,7 @@ class ExactlyOnceCampaign(Campaign):
         return Query(self._directory, into=into, **options)
 
     def make_topic_in(self, broker):
-        """Create the topic to copy."""
+        """Create the topic to be copied."""
         broker.create_topic("in", 4)
 
     def __exit__(self, *exc_info):
@@ -95,24 +95,25 @@ class ExactlyOnceCampaign(Campaign):
 
 
 class VisibleToAllCampaign(ExactlyOnceCampaign):
-    """Copies a topic with visibleTo=all, so that a plain consumer sees each row once."""
+    """Copies a topic with visibleTo=all: an ordinary consumer must see each row once."""
 
     visible_to = "all"
 
     def __exit__(self, *exc_info):
-        self.query.release()  # a broker that is held does not stop
+        self.query.release()  # a held broker cannot stop
         super().__exit__(*exc_info)
 
     def hold(self, point):
-        """Hold the query; for points of the broker, hold the broker in the next commit."""
+        """Hold the query at a point; for points of the broker, hold the broker in the
+        next commit."""
         if point not in IN_THE_BROKER:
             super().hold(point)
             return
         self.query.hold("latest")
-        self.query.reached("latest")  # so that all that is sent then is one batch
+        self.query.reached("latest")  # all later messages form one batch
 
     def reached(self, point):
-        """Wait until the query, or the broker at its points, is held."""
+        """Wait until the query or the broker is held at this point."""
         if point not in IN_THE_BROKER:
             return super().reached(point)
         for each in ("manifest", point):
@@ -124,7 +125,7 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
         return planner
 
     def wait(self):
-        """Wait for all rows; check that none is repeated and none is unexpected."""
+        """Wait for all rows; check that none is repeated or unexpected."""
 
         def count_those_that_all_see():
             found = Counter(message.text for message in self.brokers[0].messages("out"))
@@ -137,7 +138,7 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
 
 @pytest.fixture
 def held_broker(tmp_path, monkeypatch):
-    """Run a broker that is held where files of the query say so."""
+    """Run a broker that is held where hold files of the query say so."""
     program = [sys.executable, str(HELD_BROKER), str(tmp_path / "holds")]
     monkeypatch.setattr(embedded_broker, "broker_command", lambda settings: [*program, *settings])
     return EmbeddedBroker(tmp_path / "b", own_process=True)
@@ -182,11 +183,11 @@ def test_kills_count_each_row_exactly_once(tmp_path, brokers, version):
         assert len(rounds.brokers[0].messages("out")) > len(rounds.sent)
 
 
-# ---- a driver that is killed while its manifest is stored, and nobody sees it
+# ---- a driver is killed while its stored manifest is not visible
 
 
 class Hidden:
-    """A campaign in which another sink's batch hides the broker's new messages at times."""
+    """A campaign in which another sink's open batch sometimes hides the broker's new messages."""
 
     def __init__(self, rounds, other):
         self._rounds, self._other = rounds, other
@@ -198,8 +199,7 @@ class Hidden:
         return len(self._broker.messages("out_COMMITS"))
 
     def round(self, shown_when, batch):
-        """Kill a driver while its manifest is hidden; it becomes visible at some time after
-        that."""
+        """Kill a driver while its manifest is hidden; the manifest becomes visible later."""
         rounds, seen = self._rounds, self.manifests()
         rounds.ready_driver()
         rounds.hold(self._before)
@@ -231,17 +231,17 @@ class Hidden:
             done.result()
 
     def behind_the_second(self):
-        """The next driver stores its own manifest, which is hidden as well."""
+        """Let the next driver store its own manifest, which is hidden as well."""
         seen = self.manifests()
         self._goes_on_to("stored")
         assert self.manifests() == seen
 
     def before_the_second(self):
-        """The manifest becomes visible when the next driver has sent all rows again."""
+        """Make the manifest visible after the next driver has sent all rows again."""
         self._goes_on_to(self._before)
 
     def by_another_start(self):
-        """The broker is killed as well."""
+        """Restart the broker as well."""
         self._broker.kill()
         self._rounds.query.release("ended")
         self._broker.restart()
@@ -272,7 +272,7 @@ def test_batch_with_a_hidden_manifest_counts_once_after_its_driver_is_killed(
 
 
 class CommitsElsewhereCampaign(ExactlyOnceCampaign):
-    """Two brokers: one has the copied topic, the other the commits topic."""
+    """A campaign with two brokers: one has the copied topic, the other the commits topic."""
 
     def make_topic_in(self, broker):
         with Admin(broker.address) as admin:
@@ -293,7 +293,7 @@ def test_batch_whose_commits_broker_is_away_counts_once_after_its_driver_is_kill
         of_commits.kill()
         rounds.end_driver()
         rounds.query.release()
-        if others:  # the batch is run again without it
+        if others:  # the batch runs again without the dead one
             rounds.hold("manifest")
             rounds.start_next_driver()
             rounds.reached("manifest")
@@ -308,7 +308,7 @@ def test_batch_whose_commits_broker_is_away_counts_once_after_its_driver_is_kill
         assert len(rounds.brokers[0].messages("out")) > len(rounds.sent)
 
 
-# ---- two drivers
+# ---- two drivers of one query
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rocketpoll import EmbeddedBroker
 
 @pytest.fixture(params=releases(), ids=lambda path: f"{path.parent.name}-{path.name}")
 def golden(request, tmp_path):
-    """Run a broker with the store of an earlier release; return it with the checkpoints."""
+    """Run a broker on the store of an earlier release; return it with the checkpoints."""
     shutil.copytree(request.param / "store", tmp_path / "store")
     with EmbeddedBroker(tmp_path / "store", **SETTINGS) as broker:
         yield broker, request.param

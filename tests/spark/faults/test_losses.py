@@ -1,7 +1,7 @@
-"""Messages lost before they were read end the query clearly, or are skipped, as failOnDataLoss
-says.
+"""Messages lost before they were read end the query with an error, or are skipped, as
+failOnDataLoss says.
 
-Those that a broker deletes because they are old are in `test_retention`.
+`test_retention` tests messages that expired.
 """
 
 import pytest
@@ -9,12 +9,12 @@ from support.spark.streaming_engine import Crashed, Engine, assert_read, loss, s
 
 from rocketpoll import EmbeddedBroker
 
-# ---- a log that is damaged: its queues still begin where they did
+# ---- a damaged log: the queues still begin at the same offsets
 
 
 @pytest.fixture
 def damaged(tmp_path):
-    """Run a broker that has lost one message of twenty by a changed byte on the disk."""
+    """Run a broker that has lost one of twenty messages because a byte on disk has changed."""
     with EmbeddedBroker(
         tmp_path, mappedFileSizeCommitLog=1 << 16, maxMessageSize=1 << 12
     ) as broker:
@@ -48,7 +48,7 @@ def test_damaged_message_is_skipped_with_fail_on_data_loss_false(damaged, caplog
     assert "has lost offsets 3 to 3" in caplog.text
 
 
-# ---- topics that are deleted, and made again
+# ---- deleted and recreated topics
 
 
 def read_before(broker, topic, count, **options):
@@ -79,7 +79,7 @@ def test_recreated_topic_ends_the_query_with_data_loss(
     if not is_running:
         query.start()
     elif count == 20:
-        query.trigger()  # it has not grown: it is not looked at
+        query.trigger()  # the queue has not grown, so it is not checked
         send(rocketpoll_broker, rocketpoll_topic, 4)
     words = ["ends at offset 2"] if count == 8 else ["recreated", "is not the one that was read"]
     with loss(f"queue 0 of {rocketpoll_topic}", *words):
@@ -128,14 +128,15 @@ def test_topic_recreated_between_planning_and_reading_is_read_once(
         make_again(rocketpoll_broker, rocketpoll_topic, count)
     )
     query.run()
-    bodies += send(rocketpoll_broker, rocketpoll_topic, 4)  # of as many as before only growth tells
+    # with as many messages as before, the topic is detected only after it grows
+    bodies += send(rocketpoll_broker, rocketpoll_topic, 4)
     query.run()
     assert_read(query, bodies + gone, without=gone)
 
 
 def test_deleted_pattern_topic_read_to_its_end_is_dropped_from_the_offset(rocketpoll_broker):
-    """Such a topic is no data loss; one of its name created later is read from its
-    first message."""
+    """A missing topic that was read completely is no data loss; a later topic with its name is read
+    from the first message."""
     for name in ("left-1", "left-2"):
         rocketpoll_broker.create_topic(name, 2)
     query = Engine(rocketpoll_broker.address, subscribePattern="left-.*")

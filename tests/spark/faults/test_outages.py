@@ -34,7 +34,7 @@ def back_later(broker):
 
 
 def test_spark_task_waits_for_a_broker_killed_midway_and_rereads_nothing(broker):
-    """The task does not read again what it has read."""
+    """The task does not repeat reads."""
     query = Engine(broker.address, subscribe="T")
     bodies = send(broker, "T", 200, "m" * 200)
     query.start()
@@ -85,11 +85,11 @@ def test_restarted_query_without_a_broker_fails_and_continues_later(broker):
     assert_read(query, bodies)
 
 
-# ---- a name server that has just started, and has not heard of anything
+# ---- a restarted name server without registrations
 
 
 class Forgetful:
-    """A name server in front of a broker, which at times knows no topic."""
+    """A name server in front of a broker that can pretend to know no topic."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -152,7 +152,7 @@ def test_query_resumed_with_an_empty_name_server_does_not_restart(broker, forget
     assert_read(query, bodies)
 
 
-# ---- a broker whose directory was put back from an older copy
+# ---- a broker restored from an older copy of its directory
 
 
 @pytest.fixture
@@ -205,13 +205,13 @@ def test_restored_broker_is_read_from_younger_messages_without_fail_on_data_loss
     query.run()
     assert_read(query, bodies)
     losses = [record for record in caplog.records if "messages are lost" in record.message]
-    assert len(losses) == 4  # one for each queue, and not again
+    assert len(losses) == 4  # one for each queue, without repetition
     bodies += send(broker, "T", 80)
     query.run()
     assert_read(query, bodies)
 
 
-# ---- a slave that lags answers in the place of its master
+# ---- a lagging slave answers for its master
 
 
 @pytest.mark.parametrize("is_to_fail", [True, False])
@@ -221,7 +221,7 @@ def test_lagging_slave_makes_a_query_read_nothing_twice(tmp_path, is_to_fail):
     with EmbeddedBroker(master) as broker:
         broker.create_topic("lagging", 2)
         bodies = send(broker, "lagging", 6)
-    shutil.copytree(master, slave)  # as far as it has come
+    shutil.copytree(master, slave)  # the state of the lagging slave
     with EmbeddedBroker(master) as broker:
         bodies += send(broker, "lagging", 6)
         query = Engine(broker.address, subscribe="lagging", failOnDataLoss=str(is_to_fail).lower())
@@ -241,7 +241,7 @@ def test_lagging_slave_makes_a_query_read_nothing_twice(tmp_path, is_to_fail):
             query.run()
             query.stop()
     assert_read(query, bodies, without=bodies[-2:])
-    with EmbeddedBroker(master) as broker:  # what it has by now
+    with EmbeddedBroker(master) as broker:  # the slave has caught up
         query.options["namesrvAddr"] = broker.address
         query.start()
         query.run()

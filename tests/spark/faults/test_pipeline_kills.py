@@ -1,4 +1,4 @@
-"""Two exactly-once queries in a pipeline: sums are right to the cent, whichever process is killed.
+"""Two exactly-once queries in a pipeline: sums are exact, whichever process is killed.
 
 Longer runs: make restarts, or ROCKETPOLL_PIPELINE_SECONDS=600.
 """
@@ -25,13 +25,13 @@ MODULES = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 SECONDS = count("ROCKETPOLL_PIPELINE_SECONDS", 40, wide=600)
 SEED = int(os.environ.get("ROCKETPOLL_PIPELINE_SEED", "1"))
 SHOPS = ("ada", "bob", "eve")
-BEGIN_SECOND = 1_700_000_040  # a whole minute
-STEP_SECONDS = 5  # of the event time in messages
+BEGIN_SECOND = 1_700_000_040  # the start of a minute
+STEP_SECONDS = 5  # event time between payments
 SHORT_SECONDS, LONG_SECONDS = 10, 60
 PAUSE_SECONDS = 0.3
 KILL_SECONDS = (4, 20)
 END_SECONDS = 600
-END_STEP_SECONDS = 300  # so much later is each message that only lets time pass
+END_STEP_SECONDS = 300  # event time of the message that closes all windows, after the last payment
 
 
 class Pipeline:
@@ -57,7 +57,7 @@ class Pipeline:
         self.broker.stop()
 
     def pay(self):
-        """Send payments in each shop, while nothing is killed."""
+        """Send payments of each shop, while nothing is being killed."""
         for shop in SHOPS:
             amounts = [Decimal(self._dice.randrange(1, 1_000_000)).scaleb(-2) for _ in range(4)]
             self._send(shop, *amounts)
@@ -65,14 +65,14 @@ class Pipeline:
         self._second += STEP_SECONDS
 
     def watch(self):
-        """Restart the program if it has ended, as a supervisor would. Spark fails if the Python
-        process is killed that looks for data sources."""
+        """Restart the program if it has ended, as a supervisor would: Spark fails if the Python
+        process that looks for data sources is killed."""
         if self._program.poll() is not None:
             self._start()
             self.kills["ended"] += 1
 
     def let_time_pass(self):
-        """Let all earlier windows end; the messages sent for this have a minute of their own."""
+        """Close all windows; the messages sent for this belong to a minute of their own."""
         self._second += END_STEP_SECONDS
         self._send(SHOPS[0], Decimal("0.01"))
 
@@ -95,8 +95,7 @@ class Pipeline:
         self.kills[victim] += 1
 
     def added(self, topic, seconds, texts):
-        """Return what a topic has for each shop and time, in spans of seconds; each must occur
-        once."""
+        """Return the amounts in a topic by shop and time span; each must occur once."""
         found = Counter()
         for text in texts:
             shop, began, total = text.split(" ")
@@ -108,12 +107,12 @@ class Pipeline:
         return longer
 
     def sums(self):
-        """Return the sums at the end of the pipeline, as every consumer sees them."""
+        """Return the final sums as an ordinary consumer sees them."""
         texts = [message.text for message in self.broker.messages("sums")]
         return self.added("sums", LONG_SECONDS, texts)
 
     def totals(self):
-        """Return the committed totals in its middle."""
+        """Return the committed totals of the topic between the queries."""
         bodies = read_committed("totals", self.broker.address)["body"].to_pylist()
         return self.added("totals", LONG_SECONDS, [body.decode() for body in bodies])
 
@@ -137,8 +136,8 @@ class Pipeline:
         self._program.wait()
 
     def _workers(self):
-        """Return all other Python processes of the program's session: planners, sinks and
-        workers."""
+        """Return all other Python processes of the program's session: planners, sinks
+        and workers."""
         found = []
         for directory in Path("/proc").iterdir():
             if not directory.name.isdecimal():
@@ -151,7 +150,7 @@ class Pipeline:
 
 
 def _name_and_session(directory):
-    """Return a process's name and session."""
+    """Return the name and the session of a process."""
     name, _, rest = (directory / "stat").read_text().rpartition(")")
     return name, int(rest.split()[3])
 

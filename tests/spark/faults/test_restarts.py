@@ -12,14 +12,14 @@ from support.suite.selection import count
 
 from rocketpoll import EmbeddedBroker
 
-# Longer campaigns take their length from here: make restarts ROUNDS=120
+# Longer campaigns: make restarts ROUNDS=120
 ROUNDS = count("ROCKETPOLL_RESTARTS", 2, wide=12)
 MESSAGES = 60
 TOPIC = "restarts"
 
 
 class RowsCampaign(Campaign):
-    """Each message of one topic becomes one row."""
+    """A campaign in which each message becomes one row."""
 
     def made_query(self):
         (broker,) = self.brokers
@@ -52,12 +52,12 @@ def test_kills_lose_and_repeat_no_row(tmp_path):
     broker = EmbeddedBroker(
         tmp_path / "broker",
         own_process=True,
-        maxTransferBytesExtended=4096,  # a task has several record batches
+        maxTransferBytesExtended=4096,  # so that a task has several record batches
     )
     with RowsCampaign(tmp_path, [broker]) as campaign:
         for victim, point in kills(ROUNDS):
             campaign.round(victim, point)
-        print(campaign.figures())  # noqa: T201  # for who runs a long one
+        print(campaign.figures())  # noqa: T201  # progress of a long run
         rows = campaign.query.rows()
         assert Counter(body for *_, body in rows) == Counter(campaign.sent)
         assert Counter(campaign.sent) == Counter(campaign.stored())

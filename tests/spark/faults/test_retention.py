@@ -1,4 +1,4 @@
-"""Messages that the broker's retention deletes before a slow query has read them."""
+"""The broker's retention deletes messages before a slow query has read them."""
 
 import os
 from collections import Counter
@@ -40,7 +40,7 @@ def topic(expiring_broker, rocketpoll_topic):
 
 
 def expire(broker, topic):
-    """Expire all files of the log but the last; return the bodies that are left."""
+    """Expire all files of the log but the last; return the remaining bodies."""
     files = sorted((broker.directory / "commitlog").iterdir())[:-1]
     for file in files:
         os.utime(file, (LONG_AGO, LONG_AGO))
@@ -131,12 +131,12 @@ def test_planned_batch_without_fail_on_data_loss_reads_what_retention_left(
     assert "has lost offsets" in caplog.text
 
 
-# ---- with Spark: a query that has written its first batch when all else but the newest is deleted
+# ---- with Spark: after the first batch, all other messages but the newest expire
 
 
 def overtaken(driver, broker, topic, directory, **options):
-    """Run the query over expired messages; return it, its error, the bodies sent, and
-    those left."""
+    """Run the query over expired messages; return it, its error, the sent bodies, and the remaining
+    ones."""
     query = Query(
         directory / "query",
         namesrvAddr=broker.address,

@@ -1,7 +1,7 @@
-"""A stopped query ends within two seconds, whatever it is doing; Spark itself reports otherwise.
+"""A stopped query ends within two seconds in any state; otherwise Spark reports an error.
 
-The driver's `spark.sql.streaming.stopTimeout` is two seconds. A trigger of ten minutes is no case
-of its own: until it is due, Spark's thread sleeps and the planner holds nothing.
+The driver's `spark.sql.streaming.stopTimeout` is two seconds. Long triggers need no test: until the
+trigger is due, Spark's thread sleeps and the planner does nothing.
 """
 
 import os
@@ -13,7 +13,7 @@ from support.spark.streaming_engine import send
 from rocketpoll import EmbeddedBroker
 
 STOPS = int(os.environ.get("ROCKETPOLL_STOPS", "2"))
-"""Of each kind."""
+"""Number of stops of each kind."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def query(broker, tmp_path):
 
 
 def until_idle(driver, query):
-    """Start the query, and wait until the broker holds its next request for messages."""
+    """Start the query, and wait until the broker holds its next pull."""
     driver.start(query)
     for _ in range(2):
         query.hold("latest")
@@ -53,7 +53,7 @@ def test_query_stops_while_waiting_for_messages(driver, query):
 @pytest.mark.parametrize("point", ["latest", "partitions", "task"])
 def test_query_stops_while_held_at_any_point(driver, query, point):
     for number in range(STOPS):
-        if point == "partitions" and number:  # the batch is planned: it is asked for at once
+        if point == "partitions" and number:  # the planned batch starts immediately
             query.release()
         query.hold(point)
         driver.start(query)

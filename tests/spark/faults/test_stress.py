@@ -1,6 +1,5 @@
-"""A query over topics that are created, grow and are deleted at random, as in Spark's tests of its
-Kafka source.
-"""
+"""A query of topics that are created, grow and are deleted at random, as in the tests of Spark's
+Kafka source."""
 
 import random
 from collections import Counter
@@ -54,7 +53,7 @@ class StressedEngine:
 
 @pytest.fixture(scope="module")
 def broker():
-    """Run a broker that can be restarted, apart from those of other tests."""
+    """Run a separate broker that can be restarted."""
     with EmbeddedBroker() as broker:
         yield broker
 
@@ -76,5 +75,5 @@ def test_topic_churn_with_deletions_loses_only_unread_rows(broker, options):
     world = world_of(broker, "wild", options, failOnDataLoss="false")
     world.stress(WILD, ROUNDS)
     found = Counter(row.body for row in world.query.engine.rows())
-    assert found.total() == len(found)  # nothing twice
+    assert found.total() == len(found)  # without duplicates
     assert set(world.bodies) - set(world.gone) <= set(found) <= set(world.bodies)

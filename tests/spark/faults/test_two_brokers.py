@@ -1,6 +1,5 @@
-"""Two brokers behind a name server, ours and RocketMQ's: one is down, drained,
-renamed or removed.
-"""
+"""Two brokers behind a name server, ours and RocketMQ's: one is down, drained, renamed
+or removed."""
 
 import json
 import threading
@@ -15,11 +14,12 @@ from rmq_spark.spark.plan.source_offset import SourceOffset, sizes_in
 
 NEW = "prod-1"
 
-# ---- a broker is away
+# ---- an unreachable broker
 
 
 def test_batch_waits_for_a_broker_that_is_down(pair, caplog):
-    """Messages that this broker acknowledged would come late, after those of the other one."""
+    """Otherwise acknowledged messages of this broker would come late, after those of
+    the other one."""
     query, bodies = pair.read_before()
     bodies += pair.send(pair.b, 2)
     pair.b.kill()
@@ -54,7 +54,7 @@ def test_unreachable_broker_ends_the_query_after_its_retry_timeout_by_name(pair)
 def test_query_with_on_broker_away_skip_reads_the_missed_messages_after_its_restart(pair, caplog):
     query, bodies = pair.read_before(onBrokerAway="skip", retryTimeoutMs=300)
     bodies += pair.send(pair.b, 2)
-    query.crash_at = "latest-done"  # the broker has been looked at since
+    query.crash_at = "latest-done"  # the brokers were checked meanwhile
     with pytest.raises(Crashed):
         query.trigger()
     query.options["maxOffsetsPerTrigger"] = "1"
@@ -94,7 +94,7 @@ def test_planned_batch_waits_for_its_broker_despite_on_broker_away_skip(pair):
     assert_read(query, bodies)
 
 
-# ---- a broker is no more
+# ---- a removed broker
 
 
 def test_broker_unknown_to_all_name_servers_is_a_data_loss(pair):
@@ -139,13 +139,13 @@ def test_retired_broker_that_returns_is_read_from_its_old_offset(pair):
     query.run()
     assert query.end()["gone"] == [B]
     pair.b.restart()
-    while "gone" in query.end():  # nobody waits until it is connected
+    while "gone" in query.end():  # connecting does not block the query
         query.trigger()
     query.run()
     assert_read(query, bodies)
 
 
-# ---- a broker has another name
+# ---- a renamed broker
 
 
 @pytest.fixture(params=[(B,), (A, B)], ids=["one", "both"])
@@ -186,7 +186,7 @@ def test_broker_names_option_continues_a_renamed_broker(pair, renamed):
     assert_read(query, bodies)
     assert set(query.end()["offsets"][pair.topic]) == {pair.a.name, pair.b.name}
     bodies += pair.send(pair.b, 2)
-    for given in (query.options["brokerNames"], None):  # it may stay, and need not
+    for given in (query.options["brokerNames"], None):  # the option may stay, but need not
         if given is None:
             del query.options["brokerNames"]
         query.start()

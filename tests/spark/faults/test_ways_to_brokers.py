@@ -20,8 +20,7 @@ from rmq_spark.spark.read import partition_reader
 
 
 def by_way_of(member, box):
-    """Return the option by which the query, and no sender, reaches a broker through a
-    network box."""
+    """Return the option that leads the query, but no sender, to a broker through a middlebox."""
     return {"brokerAddresses": json.dumps({member.name: box.address})}
 
 
@@ -57,7 +56,7 @@ def test_nat_forgetting_idle_connections_fails_no_batch(pair, monkeypatch):
 
 
 def test_query_waits_for_each_of_several_distant_outages(pair, monkeypatch):
-    """The outages are further apart than a broker is waited for, with no request in between."""
+    """The outages are further apart than the retry timeout, with no request in between."""
     query, bodies = pair.read_before(requestTimeoutMs=200, retryTimeoutMs=10_000)
     ahead = [0.0]
     ours = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep)
@@ -77,7 +76,7 @@ def test_query_waits_for_each_of_several_distant_outages(pair, monkeypatch):
 
 @pytest.mark.wide
 def test_broker_that_was_skipped_is_redialed_in_background(pair, monkeypatch):
-    """A query that waited for it from now on would wait for an hour."""
+    """Otherwise a query would wait an hour for it."""
     query, bodies = pair.read_before(requestTimeoutMs=300, onBrokerAway="skip")
     pair.b.pause()
     bodies += pair.send(pair.a, 2)

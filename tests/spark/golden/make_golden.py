@@ -1,7 +1,7 @@
 """Makes golden checkpoints with this release and the installed Spark: `make golden`. For each of
-two queries, one with subscribe and one with subscribePattern, it stores what Spark has written
-after three batches, and the broker's directory with unread messages. Later releases must continue
-from them, so checkpoints of a release and a Spark are never made again."""
+two queries, one with subscribe and one with subscribePattern, it stores Spark's files after three
+batches, and the broker's directory with unread messages. Later releases must continue from them, so
+existing checkpoints of a release and a Spark are never replaced."""
 
 import shutil
 import sys
@@ -57,7 +57,7 @@ def make(directory, target):
 
 
 def _feed(broker, queries, name):
-    """Send while no query reads."""
+    """Send messages while no query reads."""
     for query in queries:
         query.reached("latest")
     for topic in TOPICS:
@@ -65,7 +65,7 @@ def _feed(broker, queries, name):
 
 
 def main():
-    """Write into a directory that does not exist yet."""
+    """Make checkpoints in a directory that does not exist yet."""
     release = ".".join(rmq_spark.__version__.split(".")[:2])
     target = GOLDEN / release / f"spark-{'.'.join(pyspark.__version__.split('.')[:2])}"
     if target.exists():

@@ -1,4 +1,4 @@
-"""A query of Spark Connect that copies a topic in foreachBatch, each batch once.
+"""A Spark Connect query that copies a topic in foreachBatch, each batch once.
 
 connected.py ADDRESS CHECKPOINT all|readers
 """

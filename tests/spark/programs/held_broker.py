@@ -37,7 +37,7 @@ def hold_at(holds, owner, name, before=None, after=None):
 
 
 def hold_at_second_chunk(holds):
-    """Make a commit wait when it reads its second chunk, before it appends it."""
+    """Make a commit wait after it has read its second chunk, before it appends it."""
     read, first_of = StagedBatches._read, {}
 
     @functools.wraps(read)

@@ -46,25 +46,26 @@ from rmq_spark.spark.writer import stream_writer
 
 HELD_FORMAT = f"{FORMAT}-held"
 HOLDS = "holds"
-"""The option that names the directory."""
+"""The option that names the directory of the hold files."""
 
 WAIT_UNTIL_SEEN = manifest_commit._wait_until_visible
 
 _POLL_SECONDS = 0.02
 _STUCK_SECONDS = 310
-"""Longer than a test waits for an end: who has not answered by then says in its log where it is."""
+"""Exceeds every timeout of the tests: a process that is still blocked then logs its stack."""
 
 _NOT_IN_TIME = "Python worker failed to connect back"
 
 
 class Holds:
-    """A directory in which a test says where to wait."""
+    """The directory in which a test holds processes at points."""
 
     def __init__(self, directory):
         self._directory = Path(directory)
 
     def pass_by(self, point, *, only_first=False):
-        """Wait while there is a file of this name; `reached` says which point waits."""
+        """Wait while the file of this point exists; the file `reached` names the
+        waiting process."""
         hold = self._directory / point
         reached = self._directory / f"{point}.reached"
         if not hold.exists():
@@ -73,25 +74,27 @@ class Holds:
         said.write_text(str(os.getpid()))
         if only_first:
             try:
-                reached.hardlink_to(said)  # two that come by at once are not both the first
+                # atomic: only one of two concurrent processes is the first
+                reached.hardlink_to(said)
             except FileExistsError:
                 return
             finally:
                 said.unlink()
         else:
             said.replace(reached)
-        while hold.exists() and reached.exists():  # a new hold begins without the second
+        # a new hold begins when the second file is deleted
+        while hold.exists() and reached.exists():
             time.sleep(_POLL_SECONDS)
 
 
 def held_reader(given, schema, holds):
-    """Return the reader of this Spark, held before and after its methods."""
+    """Return the reader for this Spark version, held before and after its methods."""
     made = stream_reader(given, schema)
 
     def held(name, before, after):
         original = getattr(type(made), name)
 
-        @functools.wraps(original)  # Spark looks at how many arguments it takes
+        @functools.wraps(original)  # Spark inspects the number of parameters
         def method(self, *arguments):
             holds.pass_by(before)
             found = original(self, *arguments)
@@ -102,7 +105,7 @@ def held_reader(given, schema, holds):
 
     def read(self, partition):
         readable_chunks.BATCH_BYTES_MIN = (
-            1  # each answer is a record batch, so that a task has several
+            1  # each response becomes a record batch, so that a task has several
         )
         for number, rows in enumerate(type(made).read(self, partition)):
             yield rows
@@ -120,7 +123,7 @@ def held_reader(given, schema, holds):
 
 
 def held_writer(given, schema, overwrite, holds):
-    """Return the writer of this Spark, held before and after its commit."""
+    """Return the writer for this Spark version, held before and after its commit."""
     made = stream_writer(given, schema, overwrite=overwrite)
 
     def write(self, rows):
@@ -137,7 +140,7 @@ def held_writer(given, schema, overwrite, holds):
         holds.pass_by("stored")
         WAIT_UNTIL_SEEN(*arguments)
 
-    def commit(self, messages, batchId):  # noqa: N803  # Spark's name
+    def commit(self, messages, batchId):  # noqa: N803  # name in Spark's interface
         staged_commit.commit = store_manifest
         manifest_commit._wait_until_visible = wait_until_seen
         holds.pass_by("manifest")
@@ -149,7 +152,7 @@ def held_writer(given, schema, overwrite, holds):
 
 
 class HeldSource(RocketPollDataSource):
-    """The source, with one more option."""
+    """The real source, with one more option."""
 
     def __init__(self, options):
         options = dict(options)
@@ -160,10 +163,10 @@ class HeldSource(RocketPollDataSource):
     def name(cls):
         return HELD_FORMAT
 
-    def streamReader(self, schema):  # noqa: N802  # Spark's name
+    def streamReader(self, schema):  # noqa: N802  # name in Spark's interface
         return held_reader(self.options, schema, self._holds)
 
-    def streamWriter(self, schema, overwrite):  # noqa: N802  # Spark's name
+    def streamWriter(self, schema, overwrite):  # noqa: N802  # name in Spark's interface
         return held_writer(self.options, schema, overwrite, self._holds)
 
 
@@ -218,7 +221,7 @@ def bodies_of(spark, command, **more):
 
 
 def windows_of(spark, command):
-    """Count the messages of several streams by the time that is said in them."""
+    """Count the messages of several streams by the time in their bodies."""
     told = command["windows"]
     streams = [bodies_of(spark, command, subscribe=topic) for topic in told["topics"]]
     second = functions.split("body", " ")[1].cast("long")
@@ -230,7 +233,7 @@ def windows_of(spark, command):
 
 
 def main():
-    """Answer commands until there are no more."""
+    """Answer commands until stdin ends."""
     builder = SparkSession.builder.master(sys.argv[1])
     for setting in sys.argv[2:]:
         builder = builder.config(*setting.split("=", 1))
@@ -253,7 +256,7 @@ def main():
                     answered["error"] = str(ended_by)
             elif command["do"] == "end":
                 answered["ended"] = query.awaitTermination(command["seconds"])
-        except Exception as error:  # it is the test that looks at it
+        except Exception as error:  # the test checks it
             answered["error"] = str(error)
         faulthandler.cancel_dump_traceback_later()
         answer(json.dumps(answered))

@@ -1,7 +1,8 @@
-"""Queries on Spark that get their keys in one of three ways: child of `test_source_secrets`.
+"""Spark queries that get their access keys in one of three ways; run by `test_source_secrets`.
 
-It reads in a batch and in a stream, writes in both, and prints the plans and the progress. All that
-Spark keeps, such as its event log and checkpoints, is in the directory that it gets.
+The program reads and writes in a batch and in a stream, and prints plans and progress. All files
+that Spark writes, such as its event log and checkpoints, are in the directory of the first
+argument.
 """
 
 import sys
@@ -53,7 +54,7 @@ def main():
         try:
             options = {"topic": "orders", **keyed, **wrong}
             spark.read.format("rocketpoll").options(**options).load().collect()
-        except Exception as error:  # noqa: PERF203  # whatever it says is looked at
+        except Exception as error:  # noqa: PERF203  # the test checks the output, whatever the error
             said.write(f"{error}\n")
     spark.stop()
 

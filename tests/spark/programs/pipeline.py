@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.1
 
 
 def totals(rows, seconds):
-    """Sum up amounts by shop and time; each window becomes one row when it has ended."""
+    """Sum up amounts by shop and time; each window becomes one row when it is closed."""
     word = functions.split(rows.body.cast("string"), " ")
     paid = rows.select(
         word[0].alias("shop"),
@@ -75,7 +75,7 @@ def main():
                 sys.stderr.write(f"{target}: {query.exception()}\n")
             try:
                 queries[target] = start(source, target, *told)
-            except AnalysisException as error:  # the broker was killed a moment ago
+            except AnalysisException as error:  # the broker was just killed
                 sys.stderr.write(f"{target}: {error}\n")
         time.sleep(_POLL_SECONDS)
 
