@@ -197,7 +197,7 @@ def test_table_loaded_from_backup_is_logged(tmp_path, name, caplog):
     assert [record.levelname for record in caplog.records if name in record.getMessage()] == [
         "WARNING"
     ]
-    assert f"is {name}.corrupt" in caplog.text
+    assert f"is now {name}.corrupt" in caplog.text
 
 
 def test_clock_jump_closes_no_client_and_silent_one_is_closed(tmp_path):
