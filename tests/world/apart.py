@@ -1,6 +1,6 @@
-"""A process that runs the tests of one file, one after the other, while another waits for each.
+"""A process that runs the tests of one file in order, while another process waits for each result.
 
-A test's result is a line of JSON in a pipe: its id, its outcome, and the reason for a bad one.
+A test's result is a line of JSON in a pipe: its id, its outcome, and the reason of a failure.
 """
 
 import json
@@ -23,7 +23,7 @@ OF_WORLDS = {
 """Files that run whole worlds."""
 
 PIPE = "ROCKETPOLL_WORLD_TELLS_INTO"
-"""The environment variable of such a process with the descriptor of its pipe."""
+"""Environment variable that gives such a process the descriptor of its pipe."""
 _OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
 _TEXT_MAX = 20_000
 
@@ -35,7 +35,7 @@ def report(nodeid, outcome, text):
 
 
 class Apart:
-    """The process of one file's tests, started with the first requested test."""
+    """The process for the tests of one file; the first requested test starts it."""
 
     def __init__(self, nodeids, root):
         self.nodeids = list(nodeids)
@@ -54,7 +54,7 @@ class Apart:
         os.close(to_write)
 
     def result_of(self, nodeid, seconds):
-        """Wait for a test: return its outcome and the text that goes with it."""
+        """Wait for a test; return its outcome and text."""
         until = time.monotonic() + seconds
         while True:
             line = self._next_line(until)

@@ -1,4 +1,4 @@
-"""The model of staged batches: all rows of one are visible or none, once.
+"""The model of staged batches: a batch is visible as a whole or not at all, and only once.
 
     staged ──> asked      a commit was sent: it may be committed or not, and a repeat is allowed
           ├──> aborted    nothing of it may ever be seen
@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Batch:
-    """One batch of a sink, and what is known of it."""
+    """One batch of a sink, and its known state."""
 
     sink: str
     batch_id: int
     state: str = "staged"
-    attempts: list = field(default_factory=list)  # what a commit names
-    rows: list = field(default_factory=list)  # the messages of these, in order
-    floors: dict = field(default_factory=dict)  # queue -> its rows cannot lie before that
-    open_in_life: int | None = None  # a commit of that life has not been answered
+    attempts: list = field(default_factory=list)  # those that a commit names
+    rows: list = field(default_factory=list)  # the messages of these attempts, in order
+    floors: dict = field(default_factory=dict)  # queue -> lowest possible offset of its rows
+    open_in_life: int | None = None  # the life in which a commit is unanswered
 
     def __str__(self):
         return f"batch {self.batch_id} of {self.sink}"
@@ -41,7 +41,8 @@ class Batches:
     def __init__(self, ledger):
         self._ledger = ledger
         self._sinks = {}
-        self.gaps_max = Counter()  # queue -> the most offsets that failed commits may have left
+        # queue -> maximum number of offsets that failed commits may have left empty
+        self.gaps_max = Counter()
 
     def sinks(self):
         return list(self._sinks)
@@ -50,7 +51,7 @@ class Batches:
         return self._sinks.setdefault(sink, [])
 
     def current(self, sink):
-        """Return the batch that a sink is writing: a new one after the last decided one."""
+        """Return the batch that a sink is writing: a new one once the last is decided."""
         batches = self.all_of(sink)
         if not batches or batches[-1].state in ("committed", "aborted"):
             batches.append(Batch(sink, len(batches)))
@@ -62,7 +63,7 @@ class Batches:
         return committed[-1] if committed else None
 
     def is_last(self, batch):
-        """Return whether no later batch of its sink is committed, nor may be."""
+        """Return whether no later batch of its sink is or may be committed."""
         later = self.all_of(batch.sink)[batch.batch_id + 1 :]
         return not any(each.state in ("asked", "committed") for each in later)
 
@@ -86,7 +87,7 @@ class Batches:
             self._ledger.unknown(sent)
 
     def told_last(self, sink, batch_id, rows, spans, *, asked_in_life):
-        """Record a broker's response about a sink's last committed batch; None: there is none."""
+        """Record a response about a sink's last committed batch; None means that there is none."""
         ledger, known = self._ledger, self.last_committed(sink)
         if known is not None and (batch_id is None or batch_id < known.batch_id):
             ledger.complain(f"{known} is committed, and the last of its sink is {batch_id}")
@@ -105,13 +106,13 @@ class Batches:
             self._place(batch, spans)
 
     def aborted(self, batch):
-        """Record that it was discarded, because the sink's last batch is an earlier one."""
+        """Record that the batch was discarded, because the sink's last batch is an earlier one."""
         batch.state = "aborted"
         for sent in batch.rows:
             self._ledger.refused(sent)
 
     def saw(self, sent):
-        """Record a seen row: its batch is committed."""
+        """Record that a row was seen: its batch is committed."""
         batch = sent.batch
         if batch.state not in ("asked", "committed"):
             self._ledger.complain(f"{sent} was seen, and {batch} is {batch.state}")
@@ -120,14 +121,14 @@ class Batches:
 
     def _committed(self, batch):
         batch.state, batch.open_in_life = "committed", None
-        for queue, count in batch.in_queues.items():  # what this commit has filled is no gap
+        for queue, count in batch.in_queues.items():  # offsets filled by this commit are no gap
             self.gaps_max[queue] -= count
         for sent in batch.rows:
             sent.state = "stored"
             sent.is_certain = True
 
     def _place(self, batch, spans):
-        """Take the places of all rows from the response to a commit."""
+        """Take the offsets of all rows from the response to a commit."""
         waiting = {}
         for sent in batch.rows:
             waiting.setdefault((sent.topic, sent.queue_id), []).append(sent)
@@ -140,12 +141,11 @@ class Batches:
         if any(waiting.values()):
             self._ledger.complain(f"the spans of {batch} have not all its rows: {spans}")
 
-    # ---- what pulls show
+    # ---- checks of pulls
 
     def whole(self, asked):
-        """Return the batches whose rows must all be in a pull that begins now and
-        reads to the end.
-        """
+        """Return the batches whose rows must all be in a pull that starts now and reads
+        to the end."""
         queue = asked.topic, asked.queue_id
         return [
             batch

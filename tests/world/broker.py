@@ -1,4 +1,4 @@
-"""A broker in a simulated world: one life after the other, on the disk that the last one left."""
+"""A broker in a simulated world: successive lives on the same disk."""
 
 import asyncio
 import threading
@@ -13,35 +13,34 @@ from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.descriptors import RESOURCE_SHORTAGE_ERRNOS
 from rocketpoll.broker.store.bulk.lazy_numpy import load_numpy
 
-# What a first broker loads beside its work (Arrow loads pandas with the first array), a second one
-# of the process need not: stories would differ by who was told before.
+# The first broker of a process loads these modules, a second one need not (Arrow loads pandas with
+# the first array): without this, stories would depend on those before them.
 load_numpy()
 pa.array([0]).to_numpy()
 
 
 class BrokerLife:
-    """One life of a broker, from its start to its end."""
+    """One life of a broker, from start to end."""
 
     def __init__(self, world, config, name, platter, fate):
         """``fate`` decides the result of each disk operation; the platter has the
-        disk's content.
-        """
+        disk's content."""
         self._world = world
         self._config = config
         self.state = fate
         self.process = Process(world.kernel, name, config.bind_address)
         self.disk = Disk(world.kernel, platter, self.process, fate)
         self.controller = None
-        self.started = Promise()  # True, or why it could not start
+        self.started = Promise()  # True, or the reason why the start failed
         self.ended = Promise()
         self._loop = None
         self._stop = None
         self._serving_since = None
         self.served_since = None
-        """The time from which it served clients, if it ever did; its end does not change this."""
+        """The time since which it serves clients, or None. Its end does not change this."""
 
     def begin(self):
-        """Start the process; ``started`` and ``ended`` are called at its start and end."""
+        """Start the process; keep ``started`` and ``ended`` at its start and end."""
         thread = threading.Thread(target=self._run, name=self.process.name)
         self.process.on_death(self._died)
         thread.belongs_to(self.process)
@@ -56,7 +55,7 @@ class BrokerLife:
         )
 
     def stop(self):
-        """Ask it to stop cleanly."""
+        """Request a clean stop."""
         if self._stop is not None and self.process.is_alive:
             self._loop.call_soon_threadsafe(self._stop.set)
 
@@ -71,7 +70,7 @@ class BrokerLife:
             if not self._world.watch.is_excused(error):
                 raise
             self._world.note(f"it could not end in order: {error}")
-            self.process.end()  # which is no better than a kill
+            self.process.end()  # same effect as a kill
         finally:
             for task in asyncio.all_tasks(loop):
                 task._log_destroy_pending = False
@@ -101,7 +100,7 @@ class BrokerLife:
             and error.errno in RESOURCE_SHORTAGE_ERRNOS
             and "socket" in context
         ):
-            return  # which the broker's own handler leaves to its listener
+            return  # the broker's own handler leaves these to its listener
         self._world.complain(f"unhandled in the loop: {context['message']}: {error!r}", error)
 
     def _died(self):

@@ -1,7 +1,7 @@
 """A client of a simulated world, which speaks the wire protocol and tracks its requests.
 
-Each request gets a response, or None: the connection broke, or nothing came in time. The ledger
-judges the responses.
+Each request gets a response or None, after a lost connection or a timeout. The ledger checks the
+responses.
 """
 
 from functools import partial
@@ -19,17 +19,17 @@ class Connection(End):
     """One connection of a client to the broker."""
 
     def __init__(self, world, name, *, is_watched=True):
-        """With ``is_watched``, no response may come that was not requested, or twice."""
+        """With ``is_watched``, an unsolicited or repeated response fails the story."""
         super().__init__()
         self._is_watched = is_watched
         self._world = world
         self._reader = FrameReader()
         self._waiting = {}
-        self._late = set()  # requests of which no answer is wanted any more
+        self._late = set()  # requests that have timed out
         self._opaque = 0
         self._is_given_up = False
         self.name = name
-        self.is_open = Promise()  # True, or False if nobody listens
+        self.is_open = Promise()  # True, or False if the connection was refused
         self.is_gone = Promise()
         self.stops_reading = False
         self.notices = []
@@ -75,15 +75,15 @@ class Connection(End):
         return not self.is_over and not self._out.is_silent and not self._in.is_silent
 
     def give_up(self):
-        """Break it, because it is of no more use."""
+        """Break the connection, which is of no more use."""
         self._is_given_up = (
             self._out is None
-        )  # no answer was sent yet: the broker will find the connection broken
+        )  # sent after the last response: the broker will find the connection broken
         if not self._is_given_up:
             self.reset()
         self._gone()
 
-    # ---- what the network tells
+    # ---- events of the network
 
     def connected(self):
         if self._is_given_up:
@@ -108,7 +108,7 @@ class Connection(End):
     def broken(self):
         self._gone()
 
-    # ---- within
+    # ---- implementation
 
     def _answered(self, command):
         waiting = self._waiting.pop(command.opaque, None)
@@ -139,7 +139,7 @@ class Connection(End):
 
 
 def topic_fields(topic, read_queues, write_queues):
-    """Return the fields of an operator's request to create a topic or change its queues."""
+    """Return the fields of an operator's request that creates a topic or changes its queues."""
     return {
         "topic": topic,
         "defaultTopic": "TBW102",

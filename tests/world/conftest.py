@@ -1,8 +1,8 @@
 """Runs whole worlds in separate processes, one for each test file.
 
 A world replaces the standard library's threads and clock. A process that has run other tests may
-have threads left, such as those of Spark's driver and of brokers, which must not get into a world.
-A process runs all tests of its file, because its start takes longer than many a story.
+still have threads, such as those of Spark's driver and of brokers, which must not get into a world.
+All tests of a file share a process, because its start takes longer than many stories.
 """
 
 import gc
@@ -15,16 +15,17 @@ from world.apart import OF_WORLDS, PIPE, Apart, report
 
 _SECONDS = 390
 _OF_THE_DEAD = {"Event loop is closed", "generator already executing"}
-"""Errors of a generator that is closed when its loop or its thread has been killed."""
+"""Errors of a generator that is closed after its loop or its thread was killed."""
 _APART = pytest.StashKey[dict]()
-"""In a session: the process of each file that has been begun."""
+"""Session stash: the process of each started file."""
 _WORST = pytest.StashKey[pytest.TestReport]()
-"""In a test of such a process: its first report that is no success, or else its last one."""
+"""Stash of a test in such a process: its first unsuccessful report, or else its last one."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Wait for a test of whole worlds in its file's process; None: it runs here, as any other."""
+    """Wait for a test of whole worlds in its file's process; return None for tests that
+    run here."""
     if pyfuncitem.path.name not in OF_WORLDS or PIPE in os.environ:
         return None
     outcome, text = _process_of(pyfuncitem).result_of(pyfuncitem.nodeid, _SECONDS)
@@ -64,10 +65,10 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def _quiet_dead(monkeypatch):
-    """Silently collect what a killed broker has left unfinished.
+    """Silence errors when unfinished work of a killed broker is collected.
 
-    Its work may be in a generator that is closed then, and finds that there is no loop any more; of
-    a process that is killed nothing is left that could be collected.
+    The work may be in a generator, which is closed then and finds that its loop is gone. A really
+    killed process has nothing left to collect.
     """
     told = sys.unraisablehook
 

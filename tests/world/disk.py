@@ -30,7 +30,7 @@ ROOMY = 0.1
 _DISK_BYTES = 1 << 40
 
 _BEFORE_A_FLUSH = frozenset({errno.EMFILE, errno.ENFILE})
-"""Errnos of opening a directory for its flush: no flush has begun."""
+"""Errnos of opening a directory for a flush: the flush has not begun."""
 
 _ODDS = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -38,7 +38,7 @@ _ODDS = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 class Operation(NamedTuple):
     """An operation of a process on the disk; ``size`` is that of its data.
 
-    Some of its first bytes may lie in existing pages: a full disk accepts these.
+    Its first ``in_place`` bytes lie in existing pages, so a full disk accepts them.
     """
 
     kind: str
@@ -53,17 +53,17 @@ class Verdict(NamedTuple):
     seconds_before: float = 0.0
     seconds_after: float = 0.0
     error: int | None = None
-    let_through: int = 0  # bytes of a failed write that are written
+    let_through: int = 0  # number of bytes that a failing write writes
     death: str | None = None  # "kill" or "power": the process ends here
-    is_done: bool = False  # whether it was carried out before that
+    is_done: bool = False  # whether the operation was carried out before the end
 
 
 class Platter:
     """The content of a disk: a tree as programs see it, and what a power loss may leave of it."""
 
     def __init__(self, now, directory):
-        """``now`` gives the time of day in seconds, for times of modification;
-        the directory is there."""
+        """``now`` returns the time of day in seconds, for modification times; the
+        directory exists."""
         self._now = now
         self._grow(
             {
@@ -125,7 +125,7 @@ class Platter:
         return sum(image is not None for _, image in self._tree(PurePath(), self._root))
 
     def find(self, path):
-        """Return what a path names; None if nothing."""
+        """Return the node at a path; None if there is none."""
         node = self._root
         for name in path.parts[1:]:
             if node.children is None or name not in node.children:
@@ -183,7 +183,7 @@ class Platter:
         self.model.write(node.inode, data, position)
 
     def _grow(self, tree):
-        """Begin with a durable tree."""
+        """Start with a durable tree."""
         self.model = PowerLossModel(tree)
         self._root = _Node(ROOT, is_directory=True)
         for path, image in tree.items():
@@ -208,11 +208,11 @@ class _Node:
         self.inode = inode
         self.children = {} if is_directory else None
         self.data = bytearray()
-        self.written = set()  # pages
+        self.written = set()  # page numbers
         self.modified = 0.0
 
     def resize(self, size):
-        # A new array: views of the old one keep what they show, as maps do.
+        # A new array: views of the old one stay unchanged, as maps do.
         self.data = self.data[:size].ljust(size, b"\0")
         self.written = {page for page in self.written if page * PAGE < size}
 
@@ -235,7 +235,7 @@ class _Node:
 
 
 class Disk:
-    """A platter, as one process sees it."""
+    """A platter as one process sees it."""
 
     def __init__(self, kernel, platter, process, fate):
         """``fate(operation)`` returns the verdict on each operation."""
@@ -323,7 +323,7 @@ class Disk:
         self.carry_out("lock", path, lambda: self._platter.find(path) or self._platter.add(path))
         return Lock()
 
-    # ---- for files
+    # ---- implementation for files
 
     def read_from(self, path, node, position, size):
         data = self.carry_out("read", path, lambda: bytes(node.data[position : position + size]))
@@ -343,7 +343,7 @@ class Disk:
         self._flush("flush", path, node)
 
     def _flush(self, kind, path, node):
-        """Flush what was done before; it counts only when it has ended."""
+        """Make earlier operations durable when the flush ends."""
         self._check_alive()
         verdict = self._ask(Operation(kind, str(path)))
         self._meet(verdict, verdict.seconds_before, is_done=False)
@@ -359,7 +359,7 @@ class Disk:
         self._meet(verdict, 0, is_done=True)
 
     def carry_out(self, kind, path, act, size=0, in_place=0):
-        """Carry out an operation if fate permits, and return its result."""
+        """Carry out an operation if fate permits; return its result."""
         self._check_alive()
         verdict = self._ask(Operation(kind, str(path), size, in_place))
         self._meet(verdict, verdict.seconds_before, is_done=False)
@@ -395,7 +395,7 @@ class Lock:
 
 
 class File:
-    """A file that a process has open: a `rocketpoll.broker.store.files.local_file.LocalFile`."""
+    """An open file of a process: a `rocketpoll.broker.store.files.local_file.LocalFile`."""
 
     def __init__(self, disk, path, node):
         self._disk = disk
@@ -424,7 +424,7 @@ class File:
         return None if page is None else max(page * PAGE, position)
 
     def check_in_place(self):
-        pass  # nobody but the process touches the platter
+        pass  # the platter has no other user
 
     def close(self):
         if self._is_open:

@@ -1,7 +1,7 @@
-"""Stories drawn from a seed: settings, lives, clients and troubles, and how often each occurs.
+"""Draws stories from a seed: settings, lives, clients and troubles, and how often each occurs.
 
-Each seed has a character of its own, because most bugs need several rare things at once: one that
-only sends, one with a disk that is always full, one whose broker dies every second.
+Each seed has its own character, because most bugs need several rare things at once: one only sends,
+one has a disk that is always full, one has a broker that dies every second.
 """
 
 import random
@@ -85,7 +85,7 @@ def _client(dice, number):
 
 
 def _consumer(dice, number):
-    """Draw a client that mostly waits for others' messages."""
+    """Draw a client that mostly waits for other clients' messages."""
     act = ACTS["consume"]
     return Client(
         f"consumer{number}",
@@ -139,9 +139,8 @@ def _trouble(dice):
 
 
 def _rarer_troubles(dice):
-    """Draw a disk that cannot read or find its content, and a system that accepts
-    no connections.
-    """
+    """Draw a disk that cannot read or find its content, and a system that accepts no
+    connections."""
     for _ in range(dice.choice([0, 0, 0, 1, 2])):
         kind = dice.choice(["broken", "broken", "accept"])
         if kind == "accept":

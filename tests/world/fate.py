@@ -20,7 +20,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Fate:
-    """Decides for one life of a broker."""
+    """Decides the results of disk operations in one life of a broker."""
 
     def __init__(self, world, dice, ending):
         self._world = world
@@ -29,7 +29,7 @@ class Fate:
         self._changes = 0
         self._since_broken = {}
         self.has_failed = False
-        """Whether an operation has failed: then its log lines are no defect."""
+        """Whether an operation has failed: then the broker's error log lines are expected."""
 
     def __call__(self, operation):
         dice, story = self._dice, self._world.story
@@ -71,7 +71,7 @@ class Fate:
                 if count == trouble.arguments["number"]:
                     if (
                         operation.kind in FLUSHES
-                    ):  # everything else is repeated, or has changed nothing
+                    ):  # all other operations are repeated, or have changed nothing
                         watch.disk_failed()
                     return errno.EIO, trouble.arguments["through"]
         return None, 0

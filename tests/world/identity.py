@@ -1,4 +1,4 @@
-"""A program's process number and randomness in a simulated world.
+"""A process number and randomness of a simulated world.
 
 with Identity(kernel, dice):     os.getpid, os.urandom are the world's
 """
@@ -10,7 +10,8 @@ _FIRST = 1_000
 
 
 class Identity:
-    """Puts the world's into Python's module for as long as it lasts; other threads keep theirs."""
+    """Replaces these functions of Python within the block; threads outside of the world keep the
+    real ones."""
 
     def __init__(self, kernel, dice):
         self._kernel = kernel

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 
 from world.strands import Strands
 
-_get_ident = threading.get_ident  # the real one, whatever a world puts in its place
+_get_ident = threading.get_ident  # the real function, even after a world has replaced it
 _STACK_LINES = 8
 _FIRST, _LAST = -1.0, 2.0
 """The first and last rank of simultaneous events; the dice draw ranks between them."""
@@ -34,7 +34,7 @@ class Killed(SystemExit):
 
 
 class Deadlock(AssertionError):
-    """Somebody waits, and no event is left."""
+    """Raised when an actor waits and no event is left."""
 
 
 class Event:
@@ -44,7 +44,7 @@ class Event:
 
     def __init__(self, call, actor=None):
         self.call = call
-        self.actor = actor  # whose turn it is, when it happens
+        self.actor = actor  # the actor whose turn it is when the event happens
         self.is_cancelled = False
 
     def cancel(self):
@@ -52,7 +52,8 @@ class Event:
 
 
 class Actor:
-    """An actor, which takes turns. ``process`` is what dies as one; None: it cannot be killed."""
+    """An actor, which takes turns. All actors of a ``process`` die together; with None it cannot be
+    killed."""
 
     def __init__(self, name, process=None):
         self.name = name
@@ -60,7 +61,7 @@ class Actor:
         self.strand = None
         self.is_done = False
         self.is_killed = False
-        self.turn = None  # the event that ends its waiting
+        self.turn = None  # the event that ends its wait
         self.joined_by = {}
 
     def __repr__(self):
@@ -68,7 +69,7 @@ class Actor:
 
 
 class Kernel:
-    """One world's time and turns. Its creator is its first actor, ``main``."""
+    """The time and the turns of one world. Its creator is its first actor, ``main``."""
 
     def __init__(self, dice):
         """``dice`` is a `random.Random` that orders simultaneous events."""
@@ -79,8 +80,8 @@ class Kernel:
         self._heap = []
         self._draw = dice.random
         self._next_number = itertools.count().__next__
-        self._alive = {}  # actors, in the order in which they came
-        self._last_turn = None  # the event that gave the baton away
+        self._alive = {}  # actors, in order of creation
+        self._last_turn = None  # the event that passed the baton on
         self._unwinding_for = []
         self._ident = _get_ident()
         self._strands = Strands()
@@ -103,20 +104,18 @@ class Kernel:
 
     def fail(self, error):
         """Raise an error in main as soon as the actor with the baton waits; the first of several
-        counts.
-        """
+        counts."""
         self.failure = self.failure or error
 
     # ---- actors
 
     def is_here(self):
-        """Return whether this thread is the one of this world."""
+        """Return whether this thread belongs to this world."""
         return _get_ident() == self._ident
 
     def actor(self):
         """Return the current actor, which runs or processes events while it waits; None in a thread
-        outside this world.
-        """
+        outside this world."""
         return self._on_strand if _get_ident() == self._ident else None
 
     def start(self, actor, work):
@@ -126,7 +125,7 @@ class Kernel:
             self.current = self._on_strand = actor
             try:
                 if actor.is_killed:
-                    raise Killed  # noqa: TRY301  # as what it would do
+                    raise Killed  # noqa: TRY301  # before its first step
                 work()
             except Killed:
                 pass
@@ -151,7 +150,7 @@ class Kernel:
         return actor.strand.end(after)
 
     def suspend(self, until=None):
-        """Wait to be woken; return False after the timeout."""
+        """Wait for `wake`; return False after the timeout."""
         if until is None:
             me = self.current
             assert me is not None, "what is called as an event must not wait"
@@ -167,7 +166,7 @@ class Kernel:
         return self._last_turn is not timer
 
     def wake(self, actor):
-        """Wake an actor: it gets its turn in a moment. Does nothing if it does not wait."""
+        """Wake an actor: its turn comes next. Does nothing if the actor does not wait."""
         if actor is self.current or actor.is_done:
             return
         if actor.turn is not None:
@@ -178,7 +177,7 @@ class Kernel:
         """Let time pass; others have their turns meanwhile."""
         until = self.now + seconds
         while self.suspend(until):
-            pass  # it was woken for something that is over
+            pass  # woken for an earlier wait
 
     def step_back(self):
         """Let all others run first whose turn is now."""
@@ -233,7 +232,7 @@ class Kernel:
         return promise is not None and promise.is_kept
 
     def close(self):
-        """Unwind all remaining actors: no thread outlives its world."""
+        """Unwind all remaining actors, so that no thread outlives its world."""
         self._heap.clear()
         for actor in list(self._alive):
             actor.is_killed = True
@@ -245,7 +244,7 @@ class Kernel:
         return [actor for actor in self._alive if actor.process is process]
 
     def stacks(self, actors=None):
-        """Return the stacks of all actors, or of these."""
+        """Return the stacks of these actors, or of all."""
         frames = {actor: actor.strand.frame() for actor in actors or [self.main, *self._alive]}
         return "\n".join(
             f"{actor!r}\n" + "".join(traceback.format_stack(frame)[-_STACK_LINES:])
@@ -253,7 +252,7 @@ class Kernel:
             if frame is not None
         )
 
-    # ---- within
+    # ---- implementation
 
     def _before_all_else(self, event):
         heappush(self._heap, (self.now, _FIRST, self._next_number(), event))
@@ -289,7 +288,7 @@ class Kernel:
                 continue
             try:
                 event.call()
-            except BaseException as error:  # on whichever strand this is: main has to know of it
+            except BaseException as error:  # any strand may be running, but main must get the error
                 self.fail(error)
                 break
         if self.failure is None:
@@ -305,7 +304,7 @@ class Kernel:
 
     def _unwind(self, process):
         for actor in [each for each in self._alive if each.process is process]:
-            if actor is self._on_strand:  # it waits, and does what is to be done meanwhile: this
+            if actor is self._on_strand:  # it waits, and processes events meanwhile: this one
                 actor.turn = Event(None, actor)
                 self._before_all_else(actor.turn)
             else:

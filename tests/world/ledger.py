@@ -30,12 +30,13 @@ class Queue:
     """A queue of a topic as clients know it, since the topic was created."""
 
     def __init__(self, gaps_from):
-        self.at = {}  # queue offset -> message, as it was acknowledged or seen
-        self.must = {}  # of these, what must be found from now on -> since when
-        self.in_memory = set()  # of these, what nobody has waited for and a kill has left there
+        self.at = {}  # queue offset -> message, acknowledged or seen there
+        self.must = {}  # messages that must be found from now on -> since when
+        # messages acknowledged before a flush that a kill has left in memory
+        self.in_memory = set()
         self.gaps = set()  # offsets that a power loss has left without a message
-        self.gaps_from = gaps_from  # from here on, the next audit may find some
-        self.connections = {}  # connection -> the last message of it that was seen here, and where
+        self.gaps_from = gaps_from  # from this offset on, the next audit may find more gaps
+        self.connections = {}  # connection -> its last message seen here, and the offset
 
     @property
     def known_end(self):
@@ -57,14 +58,12 @@ class Ledger:
         self.queues = defaultdict(self._new_queue)
         self._has_lost_power = False
         self.generations = defaultdict(int)
-        self.uncertain_topics = (
-            set()
-        )  # a deletion of theirs is under way, or nobody knows how it ended
+        self.uncertain_topics = set()  # being deleted, or the result of the deletion is unknown
         self.returns = Returns(self, world)
         self.batches = Batches(self)
         self.pops = Pops(self, world)
         self.life = 0
-        self._wiped = []  # in this life
+        self._wiped = []  # wiped in this life
 
     def complain(self, what):
         """Report a broken promise."""
@@ -90,26 +89,26 @@ class Ledger:
         return sent
 
     def prepare(self, connection, topic, queue_id, size, properties):
-        """Record a half message that is about to be sent: nobody may see it before its commit."""
+        """Record a half message that is about to be sent; it must not be visible before
+        its commit."""
         sent = self.send(connection, topic, queue_id, size, properties)
         sent.end = "open"
         return sent
 
     def decide(self, sent, end):
-        """Record that a producer has decided how a transaction ends."""
+        """Record a producer's decision on a transaction."""
         sent.end, sent.decided_at = end, self._world.kernel.now
 
     def checked(self, number):
-        """Return the message of a transaction that the broker asks about."""
+        """Return the message of a transaction that the broker checks."""
         sent = self.sent.get(number)
         if sent is None or sent.end is None:
             self.complain(f"a check of {number} is about no transaction")
         return sent
 
     def stage(self, batch, topic, queue_id, size, properties):
-        """Record a row that is about to be staged: nobody may see it before its
-        batch is committed.
-        """
+        """Record a row that is about to be staged; it must not be visible before its batch is
+        committed."""
         sent = self.send(batch, topic, queue_id, size, properties)
         sent.state, sent.batch = "staged", batch
         return sent
@@ -121,8 +120,7 @@ class Ledger:
 
     def stored(self, sent, queue_offset, *, waits=True):
         """Record an acknowledged message at this place; with ``waits`` it is promised to be on the
-        disk.
-        """
+        disk."""
         is_certain = not self._is_sync or waits
         is_certain |= sent.batch is not None
         if sent.state == "unknown" and not is_certain:
@@ -137,13 +135,14 @@ class Ledger:
             self.queues[sent.topic, sent.queue_id].must[queue_offset] = self._world.kernel.now
 
     def refused(self, sent):
-        """Record that the broker said that it did not store the message."""
+        """Record that the broker refused to store the message."""
         if sent.seen:
             self.complain(f"{sent} was seen, and then refused")
         sent.state = "refused"
 
     def refused_without_room(self, sent):
-        """Record a refusal for lack of disk space; written bytes are wiped, but not flushed."""
+        """Record a refusal for lack of disk space; the broker has wiped the written bytes, but not
+        flushed."""
         if self._world.watch.can_wipe:
             self.refused(sent)
             self._wiped.append(sent)
@@ -155,10 +154,10 @@ class Ledger:
         if sent.state == "under way":
             sent.state = "unknown"
 
-    # ---- what is seen
+    # ---- received messages
 
     def saw(self, message):
-        """Record a message that somebody received from a queue; return which one it is."""
+        """Record a message that a client received from a queue; return which one it is."""
         sent = self.sent.get(number_of(message.body))
         where = f"{message.topic}/{message.queue_id} at {message.queue_offset}"
         if sent is None:
@@ -243,7 +242,7 @@ class Ledger:
             )
 
     def _put(self, sent, queue_offset):
-        """Record its place, which no other message has."""
+        """Record a message's offset, which no other message may have."""
         queue = self.queues[sent.topic, sent.queue_id]
         self._occupy(queue, queue_offset, sent)
         if not sent.is_moved and sent.queue_offset not in (None, queue_offset):
@@ -283,10 +282,10 @@ class Ledger:
             or sent.topic in self.uncertain_topics
         )
 
-    # ---- what a pull must answer
+    # ---- checks of pulls
 
     def expected(self, topic, queue_id, start, wanted=lambda _: True):
-        """Return what must be found from an offset on, by current knowledge."""
+        """Return the messages that must be found from an offset on, as far as known now."""
         queue = self.queues[topic, queue_id]
         return {
             queue_offset: queue.at[queue_offset]
@@ -295,7 +294,7 @@ class Ledger:
         }
 
     def pulled(self, asked, must, told):
-        """Check the response to a pull; ``must`` is what was `expected` when it was sent."""
+        """Check the response to a pull; ``must`` is what `expected` returned when it was sent."""
         where = f"a pull of {asked.topic}/{asked.queue_id} from {asked.queue_offset}"
         last = asked.queue_offset - 1
         for message in told.messages:
@@ -324,9 +323,8 @@ class Ledger:
                 )
 
     def told_first(self, topic, queue_id, known, first):
-        """Check a queue's reported first offset; ``known`` is all that was `expected` at the
-        request.
-        """
+        """Check a queue's reported first offset; ``known`` is all that `expected` returned at the
+        request."""
         queue = self.queues[topic, queue_id]
         before = {at: what for at, what in known.items() if at < first}
         before = {at: what for at, what in before.items() if queue.at.get(at) is what}
@@ -336,13 +334,13 @@ class Ledger:
                 f"{topic}/{queue_id} is said to begin at {first}: {before[at]} is at {at}"
             )
         placed = [at for at, what in before.items() if _place_of(what) is not None]
-        if placed:  # all others lie before it in the log, too
+        if placed:  # all others precede it in the log, too
             self._check_expired(topic, queue_id, max(placed), before[max(placed)])
 
-    # ---- topics that go
+    # ---- deleted topics
 
     def deleting(self, topic):
-        """Record a deletion under way: nothing is known of the topic until it is answered."""
+        """Record a deletion that has begun: the topic's state is unknown until the response."""
         self.uncertain_topics.add(topic)
         self._forget(topic)
         for sent in self.sent.values():
@@ -359,7 +357,7 @@ class Ledger:
         for key in [key for key in self.queues if key[0] == topic]:
             del self.queues[key]
 
-    # ---- crashes and what comes after them
+    # ---- crashes and later starts
 
     def life_ended(self, kind):
         """Record the end of a broker's life: "stop", "kill" or "power"."""
@@ -369,7 +367,7 @@ class Ledger:
             if kind == "power" and sent.is_certain and not self._is_durable(since, sent):
                 sent.is_certain = False
         self._has_lost_power |= kind == "power"
-        if kind == "power":  # which may bring back what a page held before
+        if kind == "power":  # a power loss may restore earlier content of a page
             for sent in self._wiped:
                 sent.state = "unknown"
         self._wiped.clear()
@@ -382,7 +380,7 @@ class Ledger:
         self.life += 1
 
     def _is_durable(self, since, what=None):
-        """Return whether what was acknowledged then must survive a power loss.
+        """Return whether a message acknowledged then must survive a power loss.
 
         A commit waits for the disk, however messages are flushed.
         """
@@ -391,7 +389,7 @@ class Ledger:
         return self._is_sync or self._world.watch.was_flushed_since(since)
 
     def _new_queue(self):
-        """Return a new queue without knowledge: a power loss may have taken unseen messages."""
+        """Return a new queue of unknown state: a power loss may have taken unseen messages."""
         return Queue(gaps_from=0 if self._has_lost_power else None)
 
     def _keep_what_was_written(self, queue, *, is_flushed):
@@ -422,7 +420,7 @@ class Ledger:
         queue.gaps_from = known if queue.gaps_from is None else min(known, queue.gaps_from)
 
     def audited(self, topic, queue_id, must, found, low, high):
-        """Check a queue that was read as a whole; ``must`` is what was known when that began."""
+        """Check a queue that was read completely; ``must`` was known when the read began."""
         if topic in self.uncertain_topics:
             return
         queue = self.queues[topic, queue_id]
@@ -457,7 +455,7 @@ class Ledger:
             )
 
     def is_to_be_found(self, sent):
-        """Return whether it must be in its queue, visible to all."""
+        """Return whether the message must be in its queue, visible to all."""
         queue = self.queues[sent.topic, sent.queue_id]
         if self._world.watch.may_expire:
             return False

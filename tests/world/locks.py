@@ -2,7 +2,7 @@
 
 
 class Locks:
-    """The locks that members were granted and have not begun to release."""
+    """The locks that members have been granted and have not begun to release."""
 
     def __init__(self, complain):
         self._complain = complain

@@ -1,14 +1,14 @@
-"""A broker's log in a simulated world: recorded in the trace, and every error breaks a promise.
+"""A broker's log in a simulated world: recorded in the trace; unexpected errors fail the story.
 
-Operators read the log only when something is wrong; so a line of level ERROR, or one with a
-traceback, is a defect if nothing was wrong with the disk, whatever the clients saw.
+Operators read the log only when something is wrong. So a line of level ERROR, or one with a
+traceback, is a defect unless the disk had a fault.
 """
 
 import logging
 import re
 
 _ADDRESS = re.compile(r"(?:\.\.\.|0x)\w*[0-9a-f]{6,}>")
-"""Matches an object's address in a text, whole or cut short, which differs each time."""
+"""Matches an object's address in a text, complete or truncated, which differs in each run."""
 
 
 class Logs(logging.Handler):
@@ -41,7 +41,7 @@ class Logs(logging.Handler):
     def emit(self, record):
         actor = self._kernel.current
         if actor is not None and actor.is_killed:
-            return  # it unwinds
+            return  # its actor unwinds
         said = _ADDRESS.sub("", record.getMessage())
         line = f"{record.levelname} {record.name}: {said}"
         if record.exc_info:
@@ -53,5 +53,5 @@ class Logs(logging.Handler):
                 self._complain(f"{record.name.partition('.')[0]} logs {line}", error)
 
     def is_expected(self, record, error):
-        """Return whether there is a reason for an error in the log."""
+        """Return whether an error in the log has a known reason."""
         return self._is_excused(error) or self._is_line_expected(record)

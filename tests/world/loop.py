@@ -1,9 +1,9 @@
 """An asyncio event loop in a simulated world, with the kernel's time and the world's network.
 
-It is asyncio's own loop except for waiting: instead of asking a selector, its thread passes the
-baton on until something is due or arrives. Where uvloop and asyncio differ, it follows either, as
-the dice decide: uvloop uses a plain `Handle` for a timer that is due in less than half a
-millisecond, and silently retries when it cannot accept a connection.
+It is asyncio's own loop except for waiting: instead of calling a selector, its thread passes the
+baton on until an event is due. Where uvloop and asyncio differ, the dice decide which one it
+follows: uvloop uses a plain `Handle` for a timer that is due in less than half a millisecond, and
+silently retries when it cannot accept a connection.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _TURN_SECONDS = 20e-6
 _AT_ONCE_SECONDS = 0.000_5
 _ACCEPT_AGAIN_SECONDS = 1.0
 _ACCEPT_AGAIN_AND_AGAIN_SECONDS = 0.01
-"""Interval of uvloop's accept retries, as slow as a simulation needs."""
+"""Interval of uvloop's accept retries; it is longer than the real one to save events."""
 _READ_BYTES_MAX = 1 << 18
 
 
@@ -53,7 +53,7 @@ class Loop(asyncio.BaseEventLoop):
             return self.call_soon(callback, *args, context=context)
         return super().call_at(when, callback, *args, context=context)
 
-    # ---- what BaseEventLoop asks of its selector
+    # ---- methods that BaseEventLoop uses instead of a selector
 
     def select(self, timeout):
         kernel = self._kernel
@@ -96,9 +96,9 @@ class Loop(asyncio.BaseEventLoop):
         return transport, None
 
     def _accept(self, protocol_factory, connect):
-        """Accept a connection, called by the network.
+        """Accept a connection; called by the network.
 
-        While the system has no descriptors for it, the client waits, and the call is repeated.
+        While the system has no descriptors, the client waits, and the call is repeated.
         """
         lack = self._network.accept_errno
         if lack is not None:
@@ -116,7 +116,7 @@ class Loop(asyncio.BaseEventLoop):
 
 
 class AsyncioLoop(Loop, asyncio.SelectorEventLoop):
-    """A loop that behaves like asyncio's where `Loop` makes a difference, and has its class."""
+    """A loop that behaves like asyncio's where `Loop` differs, and has its class."""
 
     like_uvloop = False
 
@@ -178,7 +178,7 @@ class ListeningSocket:
 
 
 class _Accepted:
-    """An accepted client whose other end is still to be joined."""
+    """An accepted client that is not connected to its peer yet."""
 
     def __init__(self, join):
         self.join = join
@@ -204,7 +204,7 @@ class _Server:
 
 
 class _Socket:
-    """The socket below a transport, as far as programs use it."""
+    """The socket of a transport, with the methods that programs use."""
 
     def __init__(self, name):
         self._name = name
@@ -240,7 +240,7 @@ class Transport(End):
         self._protocol.connection_made(self)
         self.take_on()
 
-    # ---- what a protocol does
+    # ---- methods for protocols
 
     def get_extra_info(self, name, default=None):
         return {
@@ -289,7 +289,7 @@ class Transport(End):
             self.reset()
             self._loop.call_soon(self._lost, None)
 
-    # ---- what the network tells, in whichever thread
+    # ---- events of the network, in any thread
 
     @property
     def accepts(self):
@@ -301,9 +301,7 @@ class Transport(End):
         )
 
     def received(self, data):
-        self._is_handed_over = (
-            True  # what is given back must not come behind what arrives meanwhile
-        )
+        self._is_handed_over = True  # returned bytes come before those that arrive meanwhile
         self._soon(self._received, data)
 
     def ended(self):
@@ -320,7 +318,7 @@ class Transport(End):
         if self._process.is_alive:
             self._loop.call_soon_threadsafe(call, *arguments)
 
-    # ---- within, on the loop
+    # ---- implementation, on the loop
 
     def _received(self, data):
         self._is_handed_over = False
@@ -351,7 +349,7 @@ class Transport(End):
             protocol.connection_lost(error)
 
     def _process_died(self):
-        """Close what a process has left open; a machine without power does nothing."""
+        """Close everything that a process has left open; a machine without power does nothing."""
         if self._process.has_power:
             self.reset()
         else:

@@ -1,4 +1,4 @@
-"""A machine of a simulated world, and its processes: what dies together, and what survives.
+"""A machine of a simulated world, and its processes: which parts die together, and which survive.
 
 Machine      its disk, its clock, its power; it outlives its processes
 Process      one life of a program: its threads, its sockets; dead at the next event
@@ -8,7 +8,7 @@ from world.kernel import Killed
 
 
 class Process:
-    """A program on a machine until it ends, is killed, or the power fails."""
+    """A running program; it ends by itself, is killed, or loses power."""
 
     def __init__(self, kernel, name, host="127.0.0.1"):
         self._kernel = kernel
@@ -22,14 +22,14 @@ class Process:
         return f"<{self.name}>"
 
     def on_death(self, call):
-        """Register what the system does when this process ends in any way."""
+        """Register a function that the system calls when this process ends in any way."""
         self._on_death[call] = None
 
     def forget(self, call):
         self._on_death.pop(call, None)
 
     def kill(self, *, power_lost=False):
-        """Kill it at once: none of its threads runs any more, and no `finally` counts."""
+        """Kill the process: none of its threads runs any more, and no `finally` counts."""
         if not self.is_alive:
             return
         self.has_power = not power_lost
@@ -40,7 +40,7 @@ class Process:
             raise Killed
 
     def end(self):
-        """Record its end: the system closes all that it had open."""
+        """Record the end: the system closes everything that the process had open."""
         self.is_alive = False
         calls, self._on_death = self._on_death, {}
         for call in calls:

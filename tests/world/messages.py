@@ -31,14 +31,14 @@ class Sent:
     is_ambiguous: bool = False  # its topic was being deleted: it may be found or not
     delay_seconds: float = 0.0
     end: str | None = None  # of a transaction: "open", "commit" or "rollback"
-    ends: int = 0  # how often a client has asked for that end
+    ends: int = 0  # number of requests for that end
     decided_at: float | None = None
-    ended_at: float | None = None  # when the broker answered the end that it was asked for
-    batch: object = None  # the staged batch that it is a row of
+    ended_at: float | None = None  # when the broker answered the request for the end
+    batch: object = None  # its staged batch, for a row
     queue_offset: int | None = None
-    physical_offset: int | None = None  # of its record in the log, as its id says
+    physical_offset: int | None = None  # from the message id
     stored_at: float | None = None
-    seen: dict = field(default_factory=dict)  # the places where it was seen, each with when
+    seen: dict = field(default_factory=dict)  # times by place where it was seen
 
     def __str__(self):
         return f"message {self.number} to {self.topic}/{self.queue_id}"
@@ -53,7 +53,7 @@ class Sent:
 
     @property
     def is_moved(self):
-        """Return whether it waits elsewhere before it comes to its queue, perhaps
+        """Return whether the message waits in another queue before its own, perhaps
         more than once."""
         return bool(self.delay_seconds or self.end)
 
@@ -69,6 +69,6 @@ def body_of(number, size):
 
 
 def number_of(body):
-    """Return the number of the message with this body; None if it is none of a world's."""
+    """Return the number of the message with this body; None if it is not one of the world's."""
     head, colon, _ = bytes(body[:12]).partition(b":")
     return int(head) if colon and head.isdigit() else None

@@ -53,15 +53,15 @@ class Line:
         self._writer = self._reader = None
         self.waiting_bytes = 0
         self.is_silent = False
-        self.leads_nowhere = False  # who is there knows nothing of this connection
+        self.leads_nowhere = False  # the other end knows nothing of this connection
         self._is_over = False
 
     def lead(self, writer, reader):
-        """Connect an End to another one."""
+        """Connect one End to another."""
         self._writer, self._reader = writer, reader
 
     def seconds_late(self):
-        """Return the delay of what is sent now."""
+        """Draw the delay of bytes sent now."""
         return self._weather.latency_seconds + self._dice.random() * self._weather.jitter_seconds
 
     def write(self, data):
@@ -78,7 +78,7 @@ class Line:
         self.waiting_bytes = 0
 
     def take(self):
-        """Give the reader what has arrived, as long as it accepts data."""
+        """Give the reader the arrived bytes, as long as it accepts data."""
         reader = self._reader
         while self._arrived_count and reader.accepts and not self._is_over:
             if self._arrived_count[0] is None:
@@ -161,10 +161,10 @@ class End:
         self._out = self._in = self._other = self._kernel = None
 
     def join(self, kernel, other, out, incoming):
-        """Connect it with its outgoing and incoming lines."""
+        """Set its outgoing and incoming lines."""
         self._kernel, self._other, self._out, self._in = kernel, other, out, incoming
 
-    # ---- what its owner does
+    # ---- methods for its owner
 
     def send(self, data):
         """Send bytes in order."""
@@ -177,12 +177,12 @@ class End:
         return self._out.waiting_bytes
 
     def finish(self):
-        """Send the end of the stream. The other end may keep sending."""
+        """Send the end of the stream; the other end may keep sending."""
         if not self.is_over:
             self._out.write(None)
 
     def reset(self):
-        """Break the connection: bytes under way are lost, and the other end is notified."""
+        """Break the connection: bytes on their way are lost, and the other end is notified."""
         if not self.is_over:
             self.is_over = True
             self._in.cut()
@@ -191,7 +191,7 @@ class End:
                 self._kernel.after(self._out.seconds_late(), self._other.break_off)
 
     def break_off(self):
-        """Called when the other end has broken it."""
+        """Called when the other end has broken the connection."""
         if not self.is_over:
             self.is_over = True
             self._in.cut()
@@ -199,21 +199,21 @@ class End:
             self.broken()
 
     def take_on(self):
-        """Process what has arrived meanwhile."""
+        """Process the bytes that have arrived meanwhile."""
         self._in.take()
 
     def forget(self):
-        """Forget the connection, as a machine after a power failure."""
+        """Forget the connection, as a machine does after a power failure."""
         self._in.leads_nowhere = True
 
     def fall_silent(self, *, both=True):
-        """Silently drop everything from here, and with both also to here."""
+        """Silently drop everything from here; with ``both``, also everything to here."""
         self._out.is_silent = True
         if both:
             self._in.is_silent = True
 
     def hold_up(self, until):
-        """Delay everything sent both ways from now on until that time or later."""
+        """Delay everything sent in both directions from now on until that time or later."""
         self._out.held_up_until = self._in.held_up_until = until
 
     # ---- callbacks
@@ -264,11 +264,11 @@ class Port:
         self._go_on()
 
     def accepted(self):
-        """Accept the first waiting client: return a function that joins the other end."""
+        """Accept the first waiting client; return a function that joins its peer."""
         return partial(self._join, self._waiting.popleft())
 
     def close(self):
-        """Close the port, which nobody has open any more."""
+        """Close the port, which no process has open any more."""
         self._accept = None
         while self._waiting:
             self._kernel.after(self._late(), self._waiting.popleft().broken)
@@ -303,12 +303,12 @@ class Network:
             Line(kernel, dice, weather),
             Line(kernel, dice, weather),
         )
-        """Creates the lines to a host and back, for a client at another."""
+        """Creates the lines to a host and back, for a client at another host."""
         self.accept_errno = None
-        """The errno of accepting connections on all systems; None: no error."""
+        """The errno of accept on all systems; None for success."""
 
     def open_port(self, address):
-        """Open a port, where clients wait; port 0 is any free one."""
+        """Open a port where clients wait; 0 means any free port."""
         host, port = address
         address = host, port or next(self._ports)
         if address in self._listener_tasks:
@@ -318,7 +318,7 @@ class Network:
 
     def listen(self, address, accept):
         """Pass each client of an address to ``accept(join)``; ``join(end)`` connects it. If
-        ``accept`` returns seconds, it is called again after these, if the client still waits.
+        ``accept`` returns seconds, it is called again after that time if the client still waits.
         Return the address."""
         port = self.open_port(address)
         port.serve(accept)
@@ -360,18 +360,19 @@ class Network:
         return [end for end in self._accepted if host in (None, end.address[0])]
 
     def lose_power(self, end):
-        """Remove the machine at this end silently."""
+        """Silently remove the machine at this end."""
         end.fall_silent()
         self._without_power.append(end)
 
     def power_is_back(self):
-        """Restart a machine without its connections: those who keep writing get a reset."""
+        """Restart a machine without its connections: clients that keep writing get a reset."""
         for end in self._without_power:
             end.forget()
         self._without_power.clear()
 
     def connect(self, end, address, host="127.0.0.1"):
-        """Connect an end to the listener at an address soon; without one, the end is notified."""
+        """Connect an end to the listener at an address soon; if there is none, the end
+        is notified."""
         end.other_address = address
         end.address = (host, next(self._ports))
         self._kernel.after(self._late(), partial(self._reach, end, address))

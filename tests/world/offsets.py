@@ -1,7 +1,7 @@
-"""Committed offsets of groups, and the responses that a broker may give: the last or a pending one.
+"""Committed offsets of groups, and the offsets that a broker may report: the last or a pending one.
 
-After a crash it may be an older one, if it was committed after the last save; never one that nobody
-has committed.
+After a crash it may be an older one, if it was committed after the last save; never one that no
+client has committed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Commit:
-    """One offset that a client has sent."""
+    """One offset that a client has committed."""
 
     key: tuple
     offset: int | None
@@ -24,7 +24,7 @@ class Offsets:
     """All commits, by group, topic and queue."""
 
     def __init__(self, world, save_seconds):
-        """``save_seconds``: how much later than that a commit is on the disk, in calm weather."""
+        """``save_seconds`` is the time until a commit is on the disk, without troubles."""
         self._world = world
         self._save_seconds = save_seconds
         self._commits = defaultdict(list)
@@ -46,7 +46,7 @@ class Offsets:
         commits = self._commits[key]
         done = [commit for commit in commits if commit.done_at is not None]
         if not done:
-            # A group that has not come yet begins at 0, where the queue is still whole.
+            # A new group begins at 0 while the queue has its first message.
             return {None, 0, *(commit.offset for commit in commits)}
         last = max(done, key=lambda commit: commit.done_at)
         allowed = {
@@ -55,8 +55,8 @@ class Offsets:
         return allowed | {0} if None in allowed else allowed
 
     def queried(self, key, before, found):
-        """Check a response; ``before`` is what was `allowed` at the request. More may have been
-        committed since."""
+        """Check a response; ``before`` is what `allowed` returned at the request. More may have
+        been committed since."""
         allowed = before | self.allowed(key)
         if found not in allowed:
             self._world.ledger.complain(
@@ -76,7 +76,7 @@ class Offsets:
                     each for each in commits if each.done_at is not None and each.done_at < saved_by
                 ]
             last = max(saved, key=lambda each: each.done_at, default=Commit(key, None, -1.0, -1.0))
-            # Of those that came later, any may be the last that was saved.
+            # Any of the later ones may be the last saved one.
             left = [
                 last,
                 *(

@@ -17,7 +17,7 @@ _RECONNECT_SECONDS = 0.05
 
 
 class Player:
-    """One client of a story, and what its acts need of the world."""
+    """One client of a story, and the parts of the world that its acts use."""
 
     def __init__(self, world, plan):
         self.world = world
@@ -76,7 +76,8 @@ class Player:
         )
 
     async def answer(self, connection, request, seconds=ANSWER_SECONDS):
-        """Return the response to a request on a connection; a missing one breaks the connection."""
+        """Return the response to a request on a connection; break the connection if
+        there is none."""
         return await self.awaited(
             connection, connection.ask(request, seconds), f"request {request.code}"
         )

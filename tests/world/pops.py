@@ -22,15 +22,15 @@ from rmq_spark.wire.pop import NORMAL
 
 @dataclass(eq=False)
 class Popped:
-    """A message as a group knows it; times in ms are those of the broker's clock."""
+    """The known state of a message in a group; times in ms are those of the broker's clock."""
 
     first_asked_at: float
-    popped: object = None  # its last delivery, with the receipt
+    popped: object = None  # its last delivery, with the receipt handle
     popped_at: float = 0.0
-    hidden_until_ms: int = 0  # 0 while that is unknown
-    is_acked: bool = False  # of its last delivery, in time
-    is_asked: bool = False  # an acknowledgement of its last delivery is sent
-    was_asked: bool = False  # of any delivery
+    hidden_until_ms: int = 0  # 0 if unknown
+    is_acked: bool = False  # the last delivery was acknowledged in time
+    is_asked: bool = False  # an acknowledgement of the last delivery was sent
+    was_asked: bool = False  # an acknowledgement of any delivery was sent
     may_be_doubled: bool = False
 
 
@@ -41,7 +41,7 @@ class Pops:
         self._ledger = ledger
         self._world = world
         self._of = {}
-        self.topics = {}  # (group, topic) -> when pops began and ended that got no response
+        self.topics = {}  # (group, topic) -> begin and end of pops without a response
 
     def asked(self, group, topic):
         self.topics.setdefault((group, topic), [])
@@ -55,7 +55,7 @@ class Pops:
         return [each for (name, _), each in self._of.items() if name == group and not each.is_asked]
 
     def saw(self, popped, asked_at):
-        """Record a message that a group has popped; return what is known of it."""
+        """Record a message that a group has popped; return its known state."""
         message, group = popped.message, popped.group
         sent = self._ledger.sent.get(number_of(message.body))
         if sent is None or sent.body != message.body or sent.topic != message.topic:
@@ -68,12 +68,12 @@ class Pops:
         if known is None:
             known = self._of[group, sent] = Popped(
                 self._first_asked_at(group, sent, asked_at),
-                may_be_doubled=sent.is_moved,  # which may be in its queue twice
+                may_be_doubled=sent.is_moved,  # it may be in its queue twice
             )
         else:
             is_known = self._is_known(known)
             if is_known and popped.receipt.pop_time < known.popped.receipt.pop_time:
-                return known  # an earlier delivery, whose response was late
+                return known  # the late response of an earlier delivery
             if is_known:
                 self._check_again(known, sent, popped)
         if POP_GROUPS[group].is_in_order:
@@ -115,7 +115,7 @@ class Pops:
             ):
                 self._ledger.complain(f"{sent} came to {group}, and {other} before is invisible")
 
-    # ---- acknowledgements and changes
+    # ---- acknowledgements and changes of the invisible time
 
     def acking(self, known):
         """Record that an acknowledgement is about to be sent."""
@@ -124,7 +124,7 @@ class Pops:
     def acked(self, known, popped, code):
         """Record the response to an acknowledgement; ``code`` is None without one."""
         if known.popped is not popped:
-            return  # it came again meanwhile
+            return  # delivered again meanwhile
         if code == 0:
             known.is_acked = self._now_ms() <= known.hidden_until_ms
         elif code is not None:
@@ -138,7 +138,7 @@ class Pops:
         return known.popped, end_ms
 
     def changed(self, known, popped, end_ms, code):
-        """Record the response to a change: ``popped`` has the new receipt then."""
+        """Record the response to a change; if it succeeded, ``popped`` has the new receipt."""
         if code is None or self._now_ms() > end_ms:
             known.may_be_doubled = True
         if known.popped is popped and code is not None:
@@ -147,10 +147,10 @@ class Pops:
     def _now_ms(self):
         return int(self._world.threads.wall_seconds() * 1_000)
 
-    # ---- what must be there
+    # ---- missing messages
 
     def pending(self):
-        """Yield what is missing: (group, message) that must come, or must come again."""
+        """Yield (group, message) for those that must still come, or come again."""
         if self._world.watch.may_expire:
             return
         ledger, watch = self._ledger, self._world.watch

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class GivenBack:
-    """One request of a consumer."""
+    """One request of a consumer to send a message back."""
 
     asked_at: float
     delay_seconds: float
@@ -49,13 +49,13 @@ class Returns:
         given.answered_at = self._world.kernel.now
 
     def refused(self, given):
-        """Record that the broker said that it did not store it."""
+        """Record that the broker refused to store it."""
         for tries in self._tries.values():
             if given in tries.asked:
                 tries.asked.remove(given)
 
     def saw(self, sent, message, where):
-        """Record the arrival of a try."""
+        """Record the arrival of a message for another try."""
         tries = self._tries.get((message.topic, sent, message.reconsume_times))
         if tries is None or not tries.asked:
             self._ledger.complain(
@@ -79,8 +79,9 @@ class Returns:
             )
 
     def life_ended(self, kind, is_durable):
-        """Record a crash: what was seen without a promise may be lost, and come again elsewhere.
-        ``is_durable`` returns whether what was acknowledged at a time survives a power loss."""
+        """Record a crash: messages that were seen without a promise may be lost, and come again
+        elsewhere. ``is_durable`` returns whether what was acknowledged at a time survives a power
+        loss."""
         if kind == "power":
             for tries in self._tries.values():
                 tries.seen.clear()

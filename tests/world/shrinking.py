@@ -32,9 +32,8 @@ class Failure:
 
     @property
     def kind(self):
-        """Return what failures of one cause have in common: the words, without
-        numbers and names.
-        """
+        """Return the words of the error without numbers and names: failures of one cause have them
+        in common."""
         text = f"{type(self.error).__name__}: {self.error}"
         return _NUMBERS.sub("#", text.split(": ", 2)[-1])[:80]
 
@@ -58,7 +57,7 @@ def shrunk(failure, seconds=60.0):
 
 
 def _without_one_piece(failure, size, until):
-    """Return the failure of the story without one run of parts; None if each of them is needed."""
+    """Return the failure of the story without one run of parts; None if each run is needed."""
     parts = failure.story.parts()
     for start in range(0, len(parts), size):
         if time.monotonic() > until:

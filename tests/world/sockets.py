@@ -55,7 +55,7 @@ class Sockets:
         self._before.close()
 
 
-def _address_info(host, port, *_, type=socket.SOCK_STREAM, **__):  # noqa: A002  # as it is called there
+def _address_info(host, port, *_, type=socket.SOCK_STREAM, **__):  # noqa: A002  # signature of the original
     return [(socket.AF_INET, type, 0, "", (host, port))]
 
 
@@ -71,14 +71,14 @@ class Socket(End):
         self._state = "new"
         self._data = bytearray()
         self._is_at_end = False
-        self._is_given_up = False  # before it was connected
+        self._is_given_up = False  # while it was connecting
         self._waiting = {}
         process = self.kernel.current.process
         self._process = process
         if process is not None:
             process.on_death(self._process_died)
 
-    # ---- what programs do
+    # ---- methods for programs
 
     def settimeout(self, seconds):
         self._timeout = seconds
@@ -90,7 +90,7 @@ class Socket(End):
         if self._state != "new":
             raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
         host = self._process.host if self._process is not None else "127.0.0.1"
-        if self._kind == socket.SOCK_DGRAM:  # nothing is sent, but the way is known
+        if self._kind == socket.SOCK_DGRAM:  # it sends nothing, but gets a local address
             self.address = host, 0
             return
         self._state = "connecting"
@@ -100,7 +100,7 @@ class Socket(End):
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
     def getsockname(self):
-        return self.address or ("0.0.0.0", 0)  # noqa: S104  # what an unbound socket says
+        return self.address or ("0.0.0.0", 0)  # noqa: S104  # the address of an unbound socket
 
     def getpeername(self):
         return self.other_address
@@ -154,10 +154,11 @@ class Socket(End):
 
     @property
     def is_readable_or_over(self):
-        """Return whether the other side has ended or broken it."""
+        """Return whether data has arrived, or the other side has closed or broken the
+        connection."""
         return self._is_at_end or self._state == "broken"
 
-    # ---- what the network tells
+    # ---- events of the network
 
     @property
     def accepts(self):
@@ -186,7 +187,7 @@ class Socket(End):
     def has_room(self):
         self._wake()
 
-    # ---- within
+    # ---- implementation
 
     def _take(self, size):
         self._check_open()

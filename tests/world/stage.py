@@ -20,7 +20,8 @@ def keep_what_is_loaded():
     """Freeze all loaded objects before the first story, so that the collector checks each story's
     only.
 
-    It runs once before each story; the loaded objects are several times as many.
+    Called before each story, it acts once; the loaded objects are several times as many as a
+    story's.
     """
     gc.collect()
     gc.freeze()
@@ -29,7 +30,7 @@ def keep_what_is_loaded():
 def forget_earlier_stories():
     """Reset a process as if no story had run in it, so that the order of stories does not matter.
 
-    What has been loaded stays loaded, and what has been computed is computed again.
+    Loaded modules stay loaded, but cached results are computed again.
     """
     keep_what_is_loaded()
     bulk_tools.start_loading().result()
@@ -41,7 +42,7 @@ def forget_earlier_stories():
 
 
 class Broken(AssertionError):
-    """A promise was not kept."""
+    """Raised when a promise was not kept."""
 
 
 class Stage:

@@ -48,7 +48,7 @@ def _make_over(paths):
         tree = _with_checks(ast.parse(Path(path).read_bytes(), path))
         new[path] = _codes(compile(tree, path, "exec", dont_inherit=True))
     if new:
-        gc.unfreeze()  # what is kept from the collector would not be found
+        gc.unfreeze()  # frozen objects would not be found
         for function in gc.get_objects():
             if type(function) is FunctionType:
                 code = function.__code__
@@ -57,18 +57,18 @@ def _make_over(paths):
 
 
 def _codes(code):
-    """Return all code within some code, by its name and its first line."""
+    """Return all code objects within a code object, by name and first line."""
     codes = {}
     for within in code.co_consts:
         if isinstance(within, CodeType):
-            if not within.co_name.startswith("<"):  # of these a line may have several
+            if not within.co_name.startswith("<"):  # such as lambdas: a line may have several
                 codes[within.co_name, within.co_firstlineno] = within
             codes |= _codes(within)
     return codes
 
 
 def _with_checks(node, is_function=False):
-    """Return some code with the check before each statement of its functions."""
+    """Return a syntax tree with the check before each statement of its functions."""
     is_function |= isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     for name in _BODIES:
         statements = [_with_checks(each, is_function) for each in getattr(node, name, ())]

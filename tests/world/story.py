@@ -51,7 +51,7 @@ class Ending:
 
 @dataclass(frozen=True, eq=False)
 class Trouble:
-    """Something that goes wrong for a while: with the disk (`fate`), the clock, the network."""
+    """A trouble for a while: of the disk (`fate`), the clock, the network."""
 
     kind: str
     begin: float
@@ -89,7 +89,7 @@ class Story:
         )
         return cls(**data)
 
-    # ---- what shrinking takes away
+    # ---- parts for shrinking
 
     def parts(self):
         """Return the keys of all parts that can be removed alone, for `without`."""

@@ -15,7 +15,7 @@ from asyncio import _get_running_loop, _set_running_loop
 from greenlet import getcurrent, greenlet
 
 _FIRST_NUMBER = 1 << 48
-"""Beyond those of the system's threads."""
+"""Beyond the numbers of the system's threads."""
 
 
 class Strands:
@@ -30,7 +30,7 @@ class Strands:
         return Strand(self._hub, threading.get_ident(), getcurrent())
 
     def new(self):
-        """Return a strand for code that it will `begin`."""
+        """Return a strand for code that `begin` will start."""
         return Strand(self._hub, next(self._numbers))
 
 
@@ -44,10 +44,10 @@ class Strand:
         self._greenlet = own
         self._has_begun = own is not None
         self.number = number
-        """What `threading.get_ident` is to return within."""
+        """The number that `threading.get_ident` returns in the strand."""
 
     def begin(self, run):
-        """Run a function from its first turn on; it returns what `end` does."""
+        """Run a function from its first turn on; return what `end` returns."""
 
         def work():
             _set_running_loop(None)
@@ -56,7 +56,7 @@ class Strand:
         self._greenlet = greenlet(work, self._hub)
 
     def give(self, other):
-        """Hand over to another strand; return at this one's next turn."""
+        """Pass control to another strand; return at this one's next turn."""
         loop = _get_running_loop()
         if other._has_begun:
             other._greenlet.switch()
@@ -73,11 +73,11 @@ class Strand:
         return other if is_new else None
 
     def frame(self):
-        """Return where it is; None: it has not begun, or has ended."""
+        """Return the current frame; None before its beginning and after its end."""
         return sys._getframe() if self._greenlet is getcurrent() else self._greenlet.gr_frame
 
 
 def _start_each(strand):
-    """Start greenlets from here: Python counts the depth of calls from their start."""
+    """Start greenlets from here, because Python counts the depth of calls from their start."""
     while True:
         strand = strand._greenlet.switch()

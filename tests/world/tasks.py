@@ -1,4 +1,4 @@
-"""Coroutines of a simulated world that need no thread: what its clients do, line by line.
+"""Coroutines of a simulated world that need no thread: the steps of its clients.
 
     async def story():
         await kernel_time.sleep(0.5)          # virtual seconds
@@ -26,7 +26,7 @@ class Promise:
                 step()
 
     def then(self, step):
-        """Call a function when it is kept."""
+        """Call a function when the promise is kept."""
         if self.is_kept:
             step()
         else:
@@ -81,7 +81,7 @@ class Tasks:
         return first
 
     def end(self):
-        """Stop all of them."""
+        """Stop all coroutines."""
         for _, coroutine in self._running.values():
             coroutine.close()
         self._running.clear()

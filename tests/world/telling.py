@@ -1,6 +1,6 @@
 """The command line of a kind of world: runs thousands of its stories, or one with its trace.
 
-A failing story is shrunk and saved as a file.
+It shrinks a failing story and saves it as a file.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from world.story import Story
 
 
 def main(program, description, draw, world_of):
-    """Run what the command line says; return 0, or 1 if a story has failed. ``draw`` returns the
-    story of a seed, ``world_of`` the world of a story."""
+    """Run the command line; return 0, or 1 if a story has failed. ``draw`` returns the story of a
+    seed, ``world_of`` the world of a story."""
     parser = argparse.ArgumentParser(
         prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Tests in a process of their own: each result is reported where the test was requested."""
+"""Tests in a separate process: each result is reported where the test was requested."""
 
 import re
 from pathlib import Path

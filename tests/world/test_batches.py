@@ -1,4 +1,4 @@
-"""The model of staged batches detects each lie of a broker, told by hand."""
+"""The model of staged batches detects each lie of a broker; tests report the lies by hand."""
 
 from dataclasses import replace
 

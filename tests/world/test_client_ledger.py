@@ -1,4 +1,4 @@
-"""The client ledger detects each lie of a client, told by hand."""
+"""The client ledger detects each wrong event of a client; tests report the events by hand."""
 
 from types import SimpleNamespace
 
@@ -120,7 +120,7 @@ def test_ledger_reports_redelivery_by_retry_topic_of_finished_message():
     message = SimpleNamespace(queue_offset=0, body=body(1))
     call = scene.ledger.begins(scene.reader, scene.processes[0], RETRIED, [message])
     scene.ledger.ends(call, [message], 1)
-    message.queue_offset = 1  # as it failed once, it may have been given back twice
+    message.queue_offset = 1  # after its failure, it may have been sent back twice
     scene.ledger.begins(scene.reader, scene.processes[0], RETRIED, [message])
     message.body, message.queue_offset = body(0), 2
     with pytest.raises(Broken, match="once more"):

@@ -70,7 +70,7 @@ def cut_off_pops(seconds, ahead_seconds):
 
 
 CUTS_SECONDS = [1.185, 1.222, 1.259]
-"""Times of cuts; that at 1.222 s loses the answer to an acknowledgement that is stored."""
+"""Times of cuts; the cut at 1.222 s loses the response to an acknowledgement that is stored."""
 
 
 @pytest.mark.parametrize("ahead_seconds", spread(1, [0.0, 3_600.0, -30.0]))
@@ -148,7 +148,7 @@ def test_client_stories_draw_every_kind_of_step_and_trouble():
     ids=["commits-what-is-under-way", "believes-in-any-lock", "forgets", "goes-on-as-before"],
 )
 def test_client_breaking_a_promise_is_detected(monkeypatch, method, instead, said, first):
-    """The checks themselves are tested here; `make seeded` has more."""
+    """This tests the checks themselves; `make seeded` has more."""
     monkeypatch.setattr(method, instead)
     failures = (failure_of(draw(seed), ClientWorld) for seed in range(first, first + 24))
     assert said in str(next(failure for failure in failures if failure is not None).error)

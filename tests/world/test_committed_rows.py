@@ -1,6 +1,5 @@
-"""The model of committed rows: spans are whole, and a lost one may share its places with a later
-one.
-"""
+"""The model of committed rows: spans are complete, and a lost one may share its places with a later
+one."""
 
 from types import SimpleNamespace
 
@@ -44,8 +43,8 @@ class Scene:
         )
 
     def see(self, spans_of_pieces, offsets):
-        """Report the rows that an attempt at pieces of these spans has; return whether the model
-        accepts them."""
+        """Report the rows of an attempt at pieces of these spans; return whether the model accepts
+        them."""
         pieces = [
             SpanGroup(tuple(CommittedSpan(QUEUE, first, count, 0, 0) for first, count in spans))
             for spans in spans_of_pieces

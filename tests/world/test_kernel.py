@@ -88,7 +88,7 @@ def test_ended_tasks_run_no_further_and_are_closed(kernel):
 
     tasks.begin(story("first"))
     kernel.run(0.5)
-    tasks.begin(story("second"))  # it has not begun yet
+    tasks.begin(story("second"))  # not started yet
     tasks.end()
     kernel.run(2)
     assert happened == ["first has begun", "first is over"]

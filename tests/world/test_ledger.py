@@ -1,4 +1,4 @@
-"""The ledger detects each lie of a broker, told by hand."""
+"""The ledger detects each wrong response of a broker; tests report the responses by hand."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Lying brokers of simulated worlds tell each lie to the programs of a story only."""
+"""Lying brokers of simulated worlds send lies only to the programs of a story."""
 
 import random
 from itertools import product, repeat

@@ -1,7 +1,7 @@
 """The broker's listener in a simulated world: clients wait in the backlog while it cannot accept
 them.
 
-Those of a process that dies are notified.
+When its process dies, waiting clients are notified.
 """
 
 import asyncio

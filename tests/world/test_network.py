@@ -1,6 +1,5 @@
 """The network: bytes arrive in order, late and in pieces; a slow reader stops the writer; lines
-break.
-"""
+break."""
 
 import random
 

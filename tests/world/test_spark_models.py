@@ -1,4 +1,5 @@
-"""The models of queries detect wrong ones and accept right ones, told by hand."""
+"""The models of queries detect wrong queries and accept right ones; tests report the events by
+hand."""
 
 import json
 from contextlib import nullcontext
@@ -138,7 +139,7 @@ def test_missing_start_position_may_end_a_first_start_only():
     scene.calm_since = scene.kernel.now - 10
     scene.model.began()
     with pytest.raises(Broken, match="it has ended in calm weather"):
-        scene.model.failed(none_there("T0"))  # of which nothing is gone
+        scene.model.failed(none_there("T0"))  # none of the topic's messages is lost
     scene.ledger.takes_away(broker="broker-a", expired=True)
     scene.model.failed(none_there("T0"))
     scene.plans(0)

@@ -1,6 +1,7 @@
-"""Everything that a world of Spark draws is also checked: with a fault in it, some story fails.
+"""Everything that a world of Spark draws is also checked: with a fault in the product, some story
+fails.
 
-Each draw has a fault here that nothing else would detect; `make seeded` has more.
+Each drawn feature has a fault here that only this feature detects; `make seeded` has more.
 """
 
 from itertools import count, islice
@@ -105,7 +106,7 @@ def test_groups_are_those_of_the_namespace(monkeypatch):
     ("how", "taken_for"),
     [
         (OnBadRecord.FAIL, OnBadRecord.NULL),
-        # Of what never comes, a world tells when it has waited for long.
+        # A world reports missing messages only after a long timeout.
         pytest.param(OnBadRecord.NULL, OnBadRecord.SKIP, marks=pytest.mark.wide),
         pytest.param(OnBadRecord.FAIL, OnBadRecord.SKIP, marks=pytest.mark.wide),
         (OnBadRecord.SKIP, OnBadRecord.NULL),

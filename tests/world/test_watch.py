@@ -75,8 +75,7 @@ def test_pull_rescued_in_an_earlier_life_is_detected():
 
 @pytest.fixture
 def waiting():
-    """Return a world whose broker serves since second 2, and that has a message
-    stored at second 5."""
+    """Return a world whose broker serves since second 2, with a message stored at second 5."""
     world = World(replace(draw(1), troubles=()))
     world.kernel.now = 30.0
     world.threads = SimpleNamespace(wall_seconds=lambda: 1_030.0)
@@ -110,8 +109,9 @@ def test_late_delayed_message_is_detected_despite_a_moved_clock(waiting, ahead):
     world.threads.wall_seconds = lambda: 1_030.0 + ahead
     slack = world.watch.slack_seconds
     world.watch.check_lateness(sent, 1_008.0 + slack / 2 + ahead, "T")
-    world.watch.check_lateness(sent, 1_006.0, "T")  # what a log keeps to, if its clock goes back
-    late = max(8.1 + slack, 6.1 - ahead)  # before, the hour has been there once already
+    # the latest time that the log has seen, after the clock goes back
+    world.watch.check_lateness(sent, 1_006.0, "T")
+    late = max(8.1 + slack, 6.1 - ahead)  # earlier, because the clock has shown that hour before
     with pytest.raises(Broken, match="s late"):
         world.watch.check_lateness(sent, 1_000.0 + late + ahead, "T")
 

@@ -89,7 +89,7 @@ def test_random_worlds_cover_all_acts_and_faults():
 
 @pytest.mark.wide
 def test_world_finds_loss_of_acknowledged_messages(monkeypatch):
-    """The checks themselves are tested here; `make seeded` has many more."""
+    """This tests the checks themselves; `make seeded` has many more."""
     monkeypatch.setattr(
         "rocketpoll.broker.processor.sends.acknowledger.Acknowledger.when_stored",
         lambda _self, result, then, **_rest: then(result),
@@ -103,8 +103,8 @@ def test_world_finds_loss_of_acknowledged_messages(monkeypatch):
 
 
 def full_when_it_ends(seed):
-    """Draw a story in which clients send many messages at a time to a full disk,
-    and the life ends then."""
+    """Draw a story in which clients send many messages at a time to a full disk, and the life ends
+    then."""
     dice, drawn = random.Random(seed), draw(seed)
     until = dice.uniform(1, 3)
     lack = {"errno": "ENOSPC", "kinds": ["create", "resize", "write"]}
@@ -142,7 +142,7 @@ def full_in_a_commit(seed):
     dice, drawn = random.Random(f"{seed} full in a commit"), draw(seed)
     kinds = ["create", "resize", *dice.choice([(), ("write",)])]
     arguments = {"errno": "ENOSPC", "kinds": kinds, "through": dice.choice([1_000, 5_000])}
-    arguments["below"] = "commitlog"  # else there is no room to begin a commit
+    arguments["below"] = "commitlog"  # otherwise the commit could not begin
     chunks = [
         {"topic": f"T{number % 2}", "queue_id": number % 3, "sizes": [300] * dice.choice([9, 40])}
         for number in range(8)
@@ -244,8 +244,8 @@ def test_failing_story_is_shortened_and_fails_alike(monkeypatch):
     ("first", "kinds"), spread(1, product(range(1, 5), [("kill", "power"), ("power", "kill")]))
 )
 def test_broker_life_can_end_at_every_disk_change(first, kinds):
-    """The changes go from the start of a new store to its first message and its next start, by
-    kills and power losses in turn."""
+    """The changes go from the start of a new store to its first message and its next start, with
+    kills and power losses."""
     base = draw(1)
     for number in range(first, 60, 4):
         endings = tuple(
@@ -299,8 +299,7 @@ def test_world_finds_a_half_message_that_is_passed_without_a_check(monkeypatch):
 
 
 def pops_of(seed):
-    """Return a story of pops and sends, whose broker ends twice, at times with a
-    clock that jumps."""
+    """Return a story of pops and sends whose broker ends twice; in some, the clock jumps."""
     dice = random.Random(f"pops {seed}")
     drawn = draw(1)
     kinds = ("pop", "pop", "acknowledge", "change_invisible_time")

@@ -55,13 +55,13 @@ class Threads:
         self._line_preemption = line_preemption
         self._in_files = in_files
         self._before = contextlib.ExitStack()
-        self.wall_ahead = 0.0  # how far the time of day has been moved, in seconds
+        self.wall_ahead = 0.0  # seconds by which the time of day is ahead
 
     def __enter__(self):
         kernel = self._kernel
         if (
             gc.isenabled()
-        ):  # it would call what it finds at any time, in any thread, with the baton or without
+        ):  # a collector would run finalizers at any time, in any thread, with the baton or without
             gc.disable()
             self._before.callback(gc.enable)
 
@@ -176,7 +176,7 @@ class Lock:
     def release(self, *_):
         current = self._kernel.current
         if current is not self._owner and current is not None and current.is_killed:
-            return  # it unwinds out of a wait, and does not have it back
+            return  # unwinding from the wait, without the lock
         if not self._is_locked:
             raise RuntimeError("release unlocked lock")
         self._is_locked = False
@@ -207,7 +207,7 @@ class Lock:
 
 
 class ReentrantLock(Lock):
-    """A lock of the world that its owner may take again."""
+    """A lock of the world that its owner may acquire again."""
 
     def __init__(self, kernel, preemption):
         super().__init__(kernel, preemption)
@@ -226,7 +226,7 @@ class ReentrantLock(Lock):
         current = self._kernel.current
         if not self._count or self._owner is not current:
             if current is not None and current.is_killed:
-                return  # as above
+                return  # unwinding from the wait, without the lock
             raise RuntimeError("cannot release un-acquired lock")
         self._count -= 1
         if not self._count:
@@ -235,7 +235,7 @@ class ReentrantLock(Lock):
     __enter__ = acquire
     __exit__ = release
 
-    # ---- what a Condition asks
+    # ---- methods that Condition uses
 
     def _is_owned(self):
         return self._count > 0 and self._owner is self._kernel.current
@@ -271,7 +271,7 @@ class _Thread(_REAL_THREAD):
     def start(self):
         kernel = self.world
         if kernel.current is not None and kernel.current.is_killed:
-            raise Killed  # a process that is dead begins nothing
+            raise Killed  # a dead process starts nothing
         starter = kernel.actor()
         process = self._process or (starter.process if starter is not None else None)
         self._actor = Actor(self.name, process)
@@ -279,7 +279,7 @@ class _Thread(_REAL_THREAD):
         kernel.start(self._actor, self._work)
 
     def _work(self):
-        """Run the thread's function as what `threading.current_thread` returns."""
+        """Run the thread's function, with itself as `threading.current_thread`."""
         self._ident = self._actor.strand.number
         threading._active[self._ident] = self
         try:

@@ -17,7 +17,7 @@ _ROOT = Path(__file__).parents[2]
 def assert_all_end_well(seeds, draw, world_of, program):
     """Run the story of each seed; shrink a failing one, which ``program`` can run again."""
     for seed in seeds:
-        gc.collect()  # a world has it switched off
+        gc.collect()  # a world disables the collector
         failure = failure_of(draw(seed), world_of)
         if failure is not None:
             short = shrunk(failure, SHRINK_SECONDS)
@@ -29,8 +29,8 @@ def assert_all_end_well(seeds, draw, world_of, program):
 
 
 def kept(story, name, program):
-    """Write a story into a file, from which it can be run again whatever its seed draws; return the
-    path. The story may differ from what ``program`` draws, and be shorter."""
+    """Save a story in a file, from which it can be run again even if its seed draws another one
+    later; return the path. The story may differ from what ``program`` draws, and be shorter."""
     path = _ROOT / "build" / program / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(story.to_json())

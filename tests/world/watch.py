@@ -1,8 +1,8 @@
 """The watch: checks response times, calm periods, and the cleanup after all clients have left.
 
-Requests are answered soon; a waiting pull gets its message when it arrives, and otherwise only ends
-after its time; nothing remains of a departed client. While a world has troubles, and a little
-longer, no times are checked. Each check covers only what is certain.
+Requests are answered soon; a held pull gets its message when it arrives, and otherwise ends only at
+its timeout; nothing remains of a departed client. During troubles, and a little longer, no times
+are checked. Each check covers only what is certain.
 """
 
 import math
@@ -39,26 +39,26 @@ class Watch:
         self._crashed_at = self._ended_at = -1.0
         self._moves_ahead = any(_is_ahead(each) for each in world.story.troubles)
         self._failed_at = None
-        self._times_of_day = [(0.0, 0.0)]  # since when the clock was ahead by how much
-        self._all_was_flushed_at = -math.inf  # by a life that was stopped
-        self._served = []  # the lives that clients found, each up to when nothing had gone wrong
+        self._times_of_day = [(0.0, 0.0)]  # times, and by how much the clock was ahead since then
+        self._all_was_flushed_at = -math.inf  # by a clean stop
+        self._served = []  # lives that clients found, each with the end of its undisturbed time
         story = world.story
         self._of_disk = [each for each in story.troubles if each.kind in _OF_DISK]
         self.may_expire = any(each.kind == "full" or _is_far_ahead(each) for each in story.troubles)
-        """Whether the oldest messages may go, to make room."""
+        """Whether the oldest messages may expire to free disk space."""
         self.may_lose_content = self.may_expire or any(
             each.kind == "broken" for each in story.troubles
         )
-        """Whether something in the log or the index may not be found again."""
+        """Whether content of the log or the index may become unreadable."""
         self.can_wipe = not any(_hinders_wiping(each) for each in story.troubles)
-        """Whether the disk lets everything be written over at once that a full one has taken."""
+        """Whether a full disk lets the broker wipe all bytes that it has accepted."""
         self.slack_seconds = 0.1 + 10 * story.latency_seconds + 10 * story.flush_seconds
         self.troubles_end = max(
             (each.begin + each.seconds + _AFTER_TROUBLE_SECONDS for each in story.troubles),
             default=0.0,
         )
 
-    # ---- what happens
+    # ---- events
 
     def life_ended(self, kind):
         self._ended_at = self._world.kernel.now
@@ -67,7 +67,7 @@ class Watch:
             if is_flushed:
                 self._all_was_flushed_at = self._ended_at
             self._served.append((self._world.life.served_since, self.calm_since()))
-        if kind != "stop" or self.is_disk_in_trouble:  # which then keeps what it knows to itself
+        if kind != "stop" or self.is_disk_in_trouble:  # the life's memory is lost
             self._crashed_at = self._ended_at
         self._failed_at = None
 
@@ -82,7 +82,7 @@ class Watch:
 
     @property
     def may_refuse_a_save(self):
-        """Return whether a stop may leave tables unsaved; a slow disk is waited for."""
+        """Return whether a stop may leave tables unsaved; it waits for a slow disk."""
         now = self._world.kernel.now
         hindering = [each for each in self._of_disk if each.kind != "slow"]
         return any(each.begin <= now <= each.begin + each.seconds for each in hindering)
@@ -96,7 +96,7 @@ class Watch:
         if self._failed_at is None:
             self._failed_at = self._world.kernel.now
 
-    # ---- what others ask
+    # ---- queries
 
     def troubles(self, kind, ago_seconds=0.0):
         """Return the troubles of a kind that last now, or did shortly ago."""
@@ -132,15 +132,15 @@ class Watch:
         )
 
     def delays_pass_since(self, time):
-        """Return whether delays begun at a time go by elapsed time: a start knows only the time of
-        day."""
+        """Return whether delays that began at a time use the monotonic clock: after a restart, only
+        the time of day counts."""
         return not self._moves_ahead or self._ended_at < time
 
     def was_flushed_since(self, time):
         """Return whether, with ASYNC_FLUSH, data written then was on the disk at the power loss.
 
-        A broker flushes while it serves: killed before that, and without power before the next
-        one serves, it has lost it.
+        A broker flushes while it serves. One that is killed before the flush, and whose machine
+        loses power before the next one serves, has lost the data.
         """
         calm_since, served = self.calm_since(), [*self._served]
         if self._world.life.served_since is not None:
@@ -175,23 +175,23 @@ class Watch:
         )
 
     def is_expected(self, record):
-        """Return whether a broker's log line is about a trouble, and is not an
-        error of the disk."""
+        """Return whether a broker's log line is about a trouble, and is not an error of
+        the disk."""
         if any(text in record.getMessage() for text in _OF_EXPIRED):
             return self.may_expire
         return record.msg.startswith("accepting clients failed") and bool(self.troubles("accept"))
 
     def is_excused(self, error):
-        """Return whether a broker's logged error is right: the disk was in trouble. Or the system
-        lacked what a port needs, which ends a start."""
-        if isinstance(error, CannotListen):  # a start says so when it has taken back what it did
+        """Return whether a broker's logged error is expected: the disk was in trouble, or the
+        system could not open the port, which ends a start."""
+        if isinstance(error, CannotListen):  # logged after the start was rolled back
             return bool(self.troubles("accept", ago_seconds=_START_SECONDS))
         life = self._world.life
         if life is None or not life.state.has_failed:
             return False
         return error is None or isinstance(error, (OSError, StoreError))
 
-    # ---- what clients report
+    # ---- reports of clients
 
     def check_patience(self, connection, asked_at, what):
         """Report a missing response."""
@@ -210,7 +210,7 @@ class Watch:
             )
 
     def check_wakefulness(self, asked, asked_at, suspend_seconds, told):
-        """Check the response to a pull that may have waited."""
+        """Check the response to a pull that may have been held."""
         now = self._world.kernel.now
         if not self.is_calm_since(asked_at - self.slack_seconds):
             return
@@ -237,9 +237,9 @@ class Watch:
                 )
 
     def check_lateness(self, sent, delivered_at, where):
-        """Check that a delayed message was delivered soon after it was due. A start may let it wait
-        for its delay once more; otherwise elapsed time counts. Of what earlier lives delivered,
-        nothing is known."""
+        """Check that a delayed message was delivered soon after it was due. A restart may make it
+        wait for its delay once more; otherwise the monotonic clock counts. Deliveries of earlier
+        lives are not known."""
         world, served_since = self._world, self._world.life.served_since
         if served_since is None:
             return
@@ -271,10 +271,10 @@ class Watch:
         came_at = getattr(what, "ended_at" if is_transactional else "stored_at", None)
         return came_at is not None and not what.delay_seconds and came_at < time
 
-    # ---- when all clients have gone
+    # ---- final checks
 
     def check_nothing_is_left(self, controller, disk):
-        """Check that the tables of an unused broker are as on its first day."""
+        """Check that the tables of an unused broker are as in a new one."""
         left = {
             **_left_by_connections(controller),
             **_left_by_members(controller.processors),
@@ -286,8 +286,8 @@ class Watch:
                 self._world.ledger.complain(f"when all clients had gone, {count} {what} were left")
 
     def check_no_rescue(self, controller):
-        """Check that no held pull was overlooked in the life that ends."""
-        holds = getattr(controller, "hold_service", None)  # there is none if it could not start
+        """Check that the sweep of the ending life has released no held pull that was overlooked."""
+        holds = getattr(controller, "hold_service", None)  # missing if it could not start
         if holds is not None and holds.rescued_total:
             self._world.ledger.complain(f"{holds.rescued_total} waiting pulls were rescued")
 
@@ -343,5 +343,5 @@ def _is_far_ahead(trouble):
 
 
 def _is_ahead(trouble):
-    """Return whether the clock moves on by itself."""
+    """Return whether the clock moves forward in this trouble."""
     return trouble.kind == "clock" and trouble.arguments["ahead_seconds"] > 0

@@ -88,7 +88,7 @@ class World(Stage):
             finally:
                 self.kernel.close()
 
-    # ---- what its parts ask
+    # ---- queries of its parts
 
     def delay_seconds(self, level):
         """Return the delay of a level in seconds."""
@@ -118,7 +118,7 @@ class World(Stage):
         self._settle_pops()
         self._audit()
         self.kernel.run(_QUIET_SECONDS)
-        if self.life.controller.server.connections:  # of clients that fell silent
+        if self.life.controller.server.connections:  # of silent clients
             self.kernel.run(_IDLE_SECONDS)
         self.watch.check_nothing_is_left(self.life.controller, self.life.disk)
         self._stop()
@@ -205,17 +205,16 @@ class World(Stage):
         for each in (self.ledger, self.offsets, self.locks, self.watch):
             each.life_ended("stop" if kind == "stopped" else kind)
 
-    # ---- what is looked at when all is quiet
+    # ---- final checks
 
     def _wait_for_delays(self):
-        """Wait until every delayed message and every one that was sent back must have been
-        delivered.
-        """
+        """Wait until every delayed message, and every one that was sent back, must have been
+        delivered."""
         longest = max(DELAY_LEVELS_MS) / 1000
         self.kernel.run(longest + self.watch.slack_seconds + 1.0)
 
     def _settle_transactions(self):
-        """Let a producer answer until the broker knows how each transaction has ended."""
+        """Let a producer answer checks until all transactions have ended."""
         if not any(sent.end for sent in self.ledger.sent.values()):
             return
         producer = Player(self, Client("settler", ()))
@@ -259,7 +258,7 @@ class World(Stage):
         member.leave()
 
     def _audit(self):
-        """Read every queue from one end to the other."""
+        """Read every queue from beginning to end."""
         auditor = Player(self, Client(f"auditor {self.lives}", ()))
         if not self.kernel.run(
             _AUDIT_SECONDS, self.tasks.begin(self._read_all(auditor), auditor.name)

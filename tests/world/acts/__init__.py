@@ -1,4 +1,5 @@
-"""Acts: what clients can do. Each act has a way to run it and to draw its arguments.
+"""Acts: the steps of clients. Each act has a function that runs it and one that draws its
+arguments.
 
 An act is a coroutine of a player; it sends requests to the broker, and records requests and
 responses in the ledger.
@@ -14,7 +15,7 @@ QUEUES = 3
 GROUPS = 2
 SIZES = (0, 1, 10, 60, 300, 2_000, 9_000)
 PASSING_TOPIC = "D"
-"""The topic that is deleted and created again."""
+"""The topic that acts delete and create again."""
 
 
 class Act(NamedTuple):
@@ -28,7 +29,7 @@ ACTS = {}
 
 
 def act(draw):
-    """Register a coroutine as an act, with the way to draw its arguments."""
+    """Register a coroutine as an act, with a function that draws its arguments."""
 
     def register(play):
         ACTS[play.__name__] = Act(play, draw)
@@ -50,7 +51,7 @@ for _name in ("sends", "pulls", "groups", "operators", "nuisances"):
     import_module(f"world.acts.{_name}")
 
 OF_CLIENTS = tuple(ACTS)
-"""The acts of every client."""
+"""The acts of all clients."""
 
 import_module("world.acts.staging")
 
@@ -65,4 +66,4 @@ OF_COMMITTERS = tuple(name for name in ACTS if name not in (*OF_CLIENTS, *OF_SIN
 import_module("world.acts.pops")
 
 OF_POPPERS = tuple(name for name in ACTS if name not in (*OF_CLIENTS, *OF_SINKS, *OF_COMMITTERS))
-"""The acts of members of groups that pop."""
+"""The acts of members that pop."""

@@ -20,7 +20,7 @@ _FIRST_RETRY_LEVEL = 3
 
 @act(lambda dice: {"group": group(dice)})
 async def heartbeat(player, group):
-    """Join a group."""
+    """Send a heartbeat for a group, and thereby join it."""
     topics = [SubscriptionData(topic=f"T{number}") for number in range(TOPICS)]
     consumer = ConsumerData(group_name=group, subscription_data_set=tuple(topics))
     data = HeartbeatData(client_id=player.name, consumer_data_set=(consumer,))
@@ -63,7 +63,7 @@ async def query_offset(player, key):
 
 @act(lambda dice: {"group": group(dice), "queue_ids": [dice.randrange(QUEUES) for _ in range(2)]})
 async def lock(player, group, queue_ids):
-    """Lock queues for a group's orderly listener: no other member may have them meanwhile."""
+    """Lock queues for a group's orderly listener; no other member may have them meanwhile."""
     locks = player.world.locks
     queues = frozenset(
         MessageQueue("T0", player.world.broker_name, queue_id) for queue_id in queue_ids

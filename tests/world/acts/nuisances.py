@@ -12,7 +12,7 @@ async def wait(player, seconds):
 
 @act(lambda dice: {"silent": dice.random() < 0.3})
 async def lose_connection(player, silent):
-    """Break the connection in the middle of requests under way."""
+    """Break the connection while requests are pending."""
     connection = await player.connected()
     if silent:
         connection.fall_silent()
@@ -21,9 +21,8 @@ async def lose_connection(player, silent):
 
 @act(lambda dice: {"size": dice.choice([3, 200, 9_000]), "seconds": dice.choice([0.01, 40.0])})
 async def half_a_request(player, size, seconds):
-    """Send a part of a send from a client of its own. It is not in the ledger: it must not be
-    stored.
-    """
+    """Send a part of a send request on a separate connection. The ledger does not know the message:
+    the broker must not store it."""
     stranger = await _stranger(player)
     data = send_request(b"0:half", "T0", 0).encode()
     stranger.send((data + bytes(9_000))[: min(size, len(data) - 1)])
@@ -33,7 +32,7 @@ async def half_a_request(player, size, seconds):
 
 @act(lambda dice: {"size": dice.choice([1, 50, 70_000])})
 async def nonsense(player, size):
-    """Send meaningless bytes: the connection is closed, and nothing else happens."""
+    """Send meaningless bytes: the broker must close the connection, and do nothing else."""
     stranger = await _stranger(player)
     stranger.send(player.dice.randbytes(size))
     await player.world.tasks.within(60, stranger.is_gone)

@@ -42,7 +42,7 @@ async def make_topic(player, queues):
 async def delete_topic(player):
     """Delete the temporary topic."""
     if PASSING_TOPIC in player.ledger.uncertain_topics:
-        return  # somebody else is at it
+        return  # another client is deleting it
     player.ledger.deleting(PASSING_TOPIC)
     answer = await player.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=PASSING_TOPIC, seconds=30)
     if answer is not None and answer.code == 0:
@@ -85,7 +85,7 @@ async def query_by_key(player, where):
 
 @act(lambda dice: {**place(dice), "where": dice.random()})
 async def offset_by_time(player, topic, queue_id, where):
-    """Query the offset of a time in a queue."""
+    """Query the offset of a store time in a queue."""
     now_ms = int(player.world.threads.wall_seconds() * 1000)
     began_ms = now_ms - int(player.world.kernel.now * 1000)
     answer = await player.ask(

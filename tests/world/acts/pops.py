@@ -1,4 +1,5 @@
-"""Pops: messages that a group takes one by one, acknowledges, hides longer, or forgets."""
+"""Acts of members that pop: they acknowledge messages, extend their invisible time, or
+forget them."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ async def pop(player, group, topic, queue_id, count, invisible_ms, poll_ms):
     }
 )
 async def acknowledge(player, group, share, is_batch=False):
-    """Acknowledge some of the messages that a group has, late or not."""
+    """Acknowledge some of the messages that a group has, in time or late."""
     usable = player.ledger.pops.usable(group)
     chosen = [(each, each.popped) for each in usable if player.dice.random() < share]
     await acknowledge_all(player, chosen, is_batch=is_batch)
@@ -95,7 +96,7 @@ async def acknowledge_all(player, chosen, *, is_batch=True):
     pops = player.ledger.pops
     for some in [chosen] if is_batch else [[each] for each in chosen]:
         if any(each.is_asked for each, _ in some) or not some:
-            continue  # another member was faster
+            continue  # another member has acknowledged it
         sent = some
         for each, _ in sent:
             pops.acking(each)
@@ -104,14 +105,14 @@ async def acknowledge_all(player, chosen, *, is_batch=True):
             await ack_all(client, [popped for _, popped in sent])
         else:
             await ack(client, sent[0][1])
-        is_one_of_several = client.code and len(sent) > 1  # any of them may be refused
+        is_one_of_several = client.code and len(sent) > 1  # the broker may refuse any of them
         for each, popped in sent:
             pops.acked(each, popped, None if is_one_of_several else client.code)
 
 
 @act(lambda dice: {"group": _group(dice), "invisible_ms": dice.choice([0, 1_000, 5_000, 9_000])})
 async def change_invisible_time(player, group, invisible_ms):
-    """Change when a message that a group has comes again."""
+    """Change the invisible time of a message that a group has."""
     pops = player.ledger.pops
     usable = pops.usable(group)
     if not usable:
@@ -124,14 +125,14 @@ async def change_invisible_time(player, group, invisible_ms):
 
 
 class _Asking:
-    """A client for `support.clients.pops` that remembers the code of the last response."""
+    """A client for `support.clients.pops` that keeps the code of the last response."""
 
     def __init__(self, player):
         self._player = player
         self.code = None
 
     async def ask(self, code, **parts):
-        """Return the response to a request; that of a failed one if there is none."""
+        """Return the response to a request, or a failed one if none arrives."""
         connection = await self._player.connected()
         answer = await self._player.answer(connection, RemotingCommand(code, **parts))
         if answer is None:

@@ -1,4 +1,5 @@
-"""Pulls: from any offset, of one message or many megabytes, filtered, and held by the broker."""
+"""Acts of consumers that pull: from any offset, one message or many megabytes, filtered, and held
+by the broker."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _FILTERS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """A pull with what its client expects."""
+    """A pull, and what its client expects."""
 
     topic: str
     queue_id: int
@@ -89,9 +90,8 @@ async def wait_for_messages(player, topic, queue_id, where, suspend_ms, wanted=N
     }
 )
 async def consume(player, topic, queue_id, where, seconds, suspend_ms, wanted, group, bulk):
-    """Pull repeatedly for a while, and let the broker hold pulls at the queue's end, as a consumer
-    does.
-    """
+    """Pull repeatedly for a while, as a consumer does; the broker holds pulls at the
+    queue's end."""
     world = player.world
     until = world.kernel.now + seconds
     asked = _asked(player, topic, queue_id, where, wanted)

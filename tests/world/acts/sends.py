@@ -1,4 +1,4 @@
-"""Sends of every kind: single, delayed, one-way, many at once, batches, encoded chunks."""
+"""Acts of producers: single, delayed, one-way and concurrent sends, batches, encoded chunks."""
 
 from support.clients.remoting_clients import send_request
 from world.acts import PASSING_TOPIC, QUEUES, SIZES, TOPICS, act, place
@@ -17,15 +17,14 @@ _OPEN = {
     ResponseCode.SERVICE_NOT_AVAILABLE,
     ResponseCode.SYSTEM_ERROR,
 }
-"""Response codes after which the message may be stored or not."""
+"""Response codes after which the message may or may not be stored."""
 
 _NO_ROOM = "the disk is full: "
-"""The start of a remark that makes any code a refusal: written bytes are wiped
-before the response.
-"""
+"""Beginning of remarks that make any code a refusal: the broker wipes the written bytes before it
+responds."""
 
 _PLACE_DIGITS = 16
-"""The end of a message's id: the physical offset of its record."""
+"""Number of digits of the physical offset at the end of a message id."""
 
 
 def _size(dice):
@@ -79,7 +78,7 @@ async def send_one_way(player, topic, queue_id, size, tags=None):
     }
 )
 async def burst(player, topic, queue_ids, size, waits=True, delay_level=0):
-    """Send many messages at once, some of them delayed."""
+    """Send many messages concurrently, some of them delayed."""
     connection = await player.connected()
     sents, requests = [], []
     for number, queue_id in enumerate(queue_ids):
@@ -132,7 +131,7 @@ async def chunk(player, topic, queue_id, sizes):
     answer = await player.answer(connection, request)
     stored = len(sents) if answer is None or answer.code else int(answer.ext_fields["messageCount"])
     _told(player, sents[:stored], answer, waits=True)
-    for sent in sents[stored:]:  # the disk was full in the middle
+    for sent in sents[stored:]:  # the disk became full within the batch
         player.ledger.refused(sent)
 
 

@@ -1,6 +1,6 @@
 """Acts of sinks that commit batches: rows are staged, committed, aborted, committed again.
 
-Each client has a sink of its own, and writes one batch after the other.
+Each client has its own sink, and writes one batch after the other.
 """
 
 import zlib
@@ -36,7 +36,7 @@ def _chunks(dice):
 
 @act(lambda dice: {"chunks": _chunks(dice), "counts": dice.random() < 0.8})
 async def stage(player, chunks, counts):
-    """Run one attempt of a task, which the commit names if it ``counts``."""
+    """Run one attempt of a task; the commit names it if it ``counts``."""
     batches, sink = player.ledger.batches, _sink(player)
     batch = batches.current(sink)
     if batch.state != "staged":
@@ -66,7 +66,7 @@ async def stage(player, chunks, counts):
 
 @act(lambda dice: {})
 async def commit_batch(player):
-    """Commit what is staged, or repeat an unanswered commit."""
+    """Commit the staged rows, or repeat an unanswered commit."""
     batch = player.ledger.batches.current(_sink(player))
     if batch.attempts:
         await _commit(player, batch)
@@ -74,7 +74,7 @@ async def commit_batch(player):
 
 @act(lambda dice: {})
 async def commit_batch_again(player):
-    """Commit a committed batch again: nothing happens."""
+    """Commit a committed batch again, which must change nothing."""
     batch = player.ledger.batches.last_committed(_sink(player))
     if batch is not None:
         await _commit(player, batch)
@@ -82,7 +82,7 @@ async def commit_batch_again(player):
 
 @act(lambda dice: {})
 async def abort_batch(player):
-    """Abort the batch; if it is committed already, it stays."""
+    """Abort the batch; a committed one stays."""
     batches, sink = player.ledger.batches, _sink(player)
     batch = batches.current(sink)
     connection, _ = await player.known_agreement()
@@ -101,7 +101,7 @@ async def abort_batch(player):
 
 @act(lambda dice: {"chunk": _chunks(dice)[0]})
 async def stage_late(player, chunk):
-    """Stage a row for a committed batch, as a slow task does: it is ignored."""
+    """Stage a row for a committed batch, as a slow task does; the broker must ignore it."""
     batch = player.ledger.batches.last_committed(_sink(player))
     connection, agreement = await player.known_agreement()
     if connection is None or batch is None:
@@ -119,7 +119,7 @@ async def last_batch(player):
 
 
 async def ask_last(player, sink):
-    """Query a sink's last committed batch: -1 if there is none, None if there is no response."""
+    """Query a sink's last committed batch: -1 if there is none, None without a response."""
     connection, _ = await player.known_agreement()
     if connection is None:
         return None

@@ -1,7 +1,7 @@
-"""Transactions: half messages, their ends, and the answers of producers that are asked for these.
+"""Acts of transactional producers: half messages, their ends, and answers to checks.
 
-A producer decides once. It may be too late to say so, or be killed before: then the broker asks any
-client of the group, and each knows what was decided.
+A producer decides once. It may end the transaction too late, or be killed before: then the broker
+checks with any client of the group, and each knows the decision.
 """
 
 from support.clients.remoting_clients import send_request
@@ -34,14 +34,14 @@ _BORN = "g"
     }
 )
 async def transact(player, topic, queue_id, size, end, how, immunity=None):
-    """Send a half message and, if nothing goes wrong, its end."""
+    """Send a half message and, unless a trouble prevents it, its end."""
     await join(player)
     connection = await player.connected()
     properties = {"KEYS": f"k{len(player.ledger.sent) + 1}"}
     sent = player.ledger.prepare(connection, topic, queue_id, size, properties)
     answer = await player.answer(connection, _half_request(player, sent, immunity))
     if answer is None or answer.code:
-        # It may be stored, or may have been; its producer does not do what it was for.
+        # The message may be stored; the producer does not go on with the transaction.
         player.ledger.unknown(sent)
         player.ledger.decide(sent, "rollback")
         return
@@ -64,7 +64,7 @@ async def transact(player, topic, queue_id, size, end, how, immunity=None):
 
 @act(lambda dice: {"seconds": dice.choice([0.5, 2.0, 6.0])})
 async def answer_checks(player, seconds):
-    """Stay in the group for a while, and answer what the broker asks."""
+    """Stay in the group for a while, and answer the broker's checks."""
     until = player.world.kernel.now + seconds
     while player.world.kernel.now < until:
         await join(player)
@@ -74,7 +74,7 @@ async def answer_checks(player, seconds):
 
 
 def answer_all(player, connection):
-    """Answer the checks that have come on a connection."""
+    """Answer the checks that have arrived on a connection."""
     notices, connection.notices = connection.notices, []
     for notice in notices:
         if notice.code != RequestCode.CHECK_TRANSACTION_STATE:
@@ -89,7 +89,7 @@ def answer_all(player, connection):
 
 
 async def join(player):
-    """Become a client of the producers' group."""
+    """Become a client of the producer group."""
     producer = ProducerData(group_name=PRODUCERS)
     data = HeartbeatData(client_id=player.name, producer_data_set=(producer,))
     await player.ask(RequestCode.HEART_BEAT, body=encode_body(data))

@@ -1,6 +1,7 @@
-"""Acts of client processes, step by step: send, wait, and all that users may do with a consumer.
+"""Acts of client processes, step by step: sends, waits, and everything that users may do with a
+consumer.
 
-Each act has a way to draw its arguments, and a way to run in a thread of the process.
+Each act has a function that draws its arguments, and one that runs in a thread of the process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _ROUTE_SECONDS = 7.0
 """Seconds to connect to a name server and request a route, in addition to a send's timeout."""
 
 _ON_TOP_SECONDS = 1.1
-"""Seconds by which a future's timeout may be noticed late."""
+"""Maximum seconds by which a future's timeout is late."""
 
 _ASK_SECONDS = 15.0
 _CLAIMED_SECONDS = 10.0
@@ -65,7 +66,7 @@ def wait(life, seconds):
     }
 )
 def send(life, topic, how, count, gap, size, timeout_ms, tags=()):
-    """Send messages with these tags in turn, or none."""
+    """Send messages with these tags in turn, or without tags."""
     producer = life.running_producer()
     messages = [_message(life, topic, how, size, tags) for _ in range(count)]
     seconds = (producer.send_timeout_ms if how == "one way" else timeout_ms) / 1000 + _ROUTE_SECONDS
@@ -124,9 +125,7 @@ def _send_async(life, producer, messages, timeout_ms, gap):
 
 
 def _sent(life, results, messages):
-    """Record sent messages: with their places if these are known, otherwise only
-    that they exist.
-    """
+    """Record sent messages, with their places if these are known."""
     if not results or any(result.send_status is not SendStatus.SEND_OK for result in results):
         return
     name = results[0].queue.broker_name
@@ -154,7 +153,7 @@ def produce_with(life, **settings):
 
 
 def act_of_consumers(draw):
-    """Register an act for processes with a consumer; it ends if no broker can be reached."""
+    """Register an act for processes with a consumer; the act ends if it can reach no broker."""
 
     def known(play):
         def guarded(life, *, which=0, **arguments):
@@ -174,7 +173,7 @@ def act_of_consumers(draw):
 
 @act_of_consumers(lambda dice: {"seconds": dice.choice([0.0, 0.5, 5.0])})
 def shut_down_and_start(life, consuming, seconds, keeps_client=False):
-    """Restart the consumer with a client of its own or the previous one's."""
+    """Restart the consumer with a new client or the previous one's."""
     if keeps_client:
         consuming.end_alone()
         time.sleep(seconds)
@@ -216,7 +215,7 @@ def pause_and_resume(life, consuming, seconds):
     lambda dice: {"where": dice.choice(["begin", "end", "middle"]), "seed": dice.randrange(100)}
 )
 def seek(life, consuming, where, seed):
-    """Seek in one of its queues; earlier messages need not be delivered to anybody."""
+    """Seek in one of its queues; earlier messages need not be delivered any more."""
     consumer = consuming.consumer
     if consuming.kind != "lite" or not consumer.assignment():
         return
@@ -232,7 +231,7 @@ def seek(life, consuming, where, seed):
         elif where == "end":
             try:
                 consumer.seek_to_end(queue)
-            finally:  # also where nobody knows what has become of it
+            finally:  # also if the result is unknown
                 world.ledger.skips(consuming.group, place, world.end_of(place))
         else:
             offset = world.end_of(place) // 2
@@ -251,7 +250,7 @@ def reset(life, consuming, topic, seconds):
 
 
 def reset_to_time(world, instance, group, topic, seconds):
-    """Reset a group back by this number of seconds, and check that brokers know it."""
+    """Reset a group back by this number of seconds, and check that brokers have the new offsets."""
     offsets, began_at, ledger = {}, world.kernel.now, world.ledger
     places = world.queues_of(topic)
     try:
@@ -262,7 +261,7 @@ def reset_to_time(world, instance, group, topic, seconds):
             for queue, offset in offsets.items():
                 moved(queue_of(queue), offset)
                 ledger.check_committed(group, queue_of(queue), offset, began_at)
-    finally:  # also where nobody knows what has become of it
+    finally:  # also if the result is unknown
         told = {queue_of(queue): offset for queue, offset in offsets.items()}
         for place in places:
             ledger.skips(group, place, told.get(place, world.end_of(place)))

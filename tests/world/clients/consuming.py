@@ -26,17 +26,15 @@ CONSUME = "consume"
 POLL_MS = 1_000
 _ON_TOP_SECONDS = 0.1
 _LEAVES_SECONDS = 1.0
-"""Seconds for leaving; a member that takes longer, on a slow connection, logs what it could not
-store.
-"""
+"""Seconds for leaving. A member that takes longer, on a slow connection, logs the offsets that it
+could not store."""
 _START_SECONDS = 30.0
 _START_AGAIN_SECONDS = 1.0
 _ALONE_SECONDS = 1.0
 _SETTLE_SECONDS = 5.0
 _COMMIT_SECONDS = 6.0 + 8 * 6.0
 """Seconds for a commit: connecting and negotiating, then a check and an offset for each queue of a
-broker. Each request may take just less than its three seconds on a slow connection.
-"""
+broker. Each request may take just less than its three seconds on a slow connection."""
 
 STRATEGIES = {
     "averagely": AllocateMessageQueueAveragely,
@@ -71,11 +69,10 @@ class Consuming:
         is_assigned=False,
         speaks_plainly=False,
     ):
-        """``queue_messages_max`` are cached of each queue before pulling waits.
+        """``queue_messages_max`` limits the cache of each queue.
 
-        ``client_id`` is what each client of it has, one after the other; one that ``is_assigned``
-        its queues by hand has them all; ``speaks_plainly`` says that a client asks brokers of ours
-        for nothing that RocketMQ's do not have.
+        Successive clients have the same ``client_id``; a consumer that ``is_assigned`` takes all
+        queues by hand; a client that ``speaks_plainly`` uses no extensions.
         """
         self._life = life
         self._world = life.world
@@ -131,10 +128,10 @@ class Consuming:
         )
         self._world.ledger.disturbed(seconds + settles, self.group)
 
-    # ---- its life
+    # ---- lifecycle
 
     def begin(self, instance=None):
-        """Start a consumer, with retries; the first try uses this instance, if there is one."""
+        """Start a consumer, with retries; the first attempt uses this instance, if given."""
         world, process = self._world, self._life.process
         while True:
             self.disturbs()
@@ -174,7 +171,7 @@ class Consuming:
         return [queue for topic in self.topics for queue in consumer.fetch_message_queues(topic)]
 
     def _follow(self, consumer, _topic, _queues):
-        """Assign a consumer with manual assignment all current queues."""
+        """Assign all current queues to a consumer with manual assignment."""
         self.assign_all_at_last(consumer)
 
     def assign_all_at_last(self, consumer):
@@ -182,14 +179,14 @@ class Consuming:
         while consumer.is_running:
             try:
                 self.assign_all()
-            except ClientError as error:  # noqa: PERF203  # the next time may be better
+            except ClientError as error:  # noqa: PERF203  # retried
                 self._world.note(f"{self._life.process.name} cannot assign all: {error}")
                 time.sleep(_START_AGAIN_SECONDS)
             else:
                 return
 
     def assign_all(self):
-        """Assign it all current queues."""
+        """Assign all current queues to the consumer."""
         self.disturbs()
         self.consumer.assign(self.all_queues())
 
@@ -231,7 +228,7 @@ class Consuming:
             self.group, instance=self.instance, settings=self._settings, **{listener: self.listener}
         )
 
-    # ---- who asks for messages himself
+    # ---- polling consumers
 
     def _poll_on(self, consumer):
         """Poll, process and commit in a loop, as a program does; wait a moment after a failure."""
@@ -239,7 +236,7 @@ class Consuming:
         while consumer.is_running:
             try:
                 self._poll_once(consumer)
-            except ClientError as error:  # noqa: PERF203  # the next time may be better
+            except ClientError as error:  # noqa: PERF203  # retried
                 world.note(f"{process.name} polls: {error}")
 
     def _poll_once(self, consumer):

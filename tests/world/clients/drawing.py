@@ -1,6 +1,6 @@
-"""Stories of clients drawn from a seed: members, their steps, and troubles of members and brokers.
+"""Draws stories of clients from a seed: members, their steps, and troubles of members and brokers.
 
-Each seed has a character of its own, because most bugs need several rare things at once.
+Each seed has its own character, because most bugs need several rare things at once.
 """
 
 import random
@@ -41,7 +41,7 @@ def drawn_without_lies(seed):
 
 
 def draw_plainly(seed, others):
-    """Return a story with these clients beside a group and producers, without lies and themes."""
+    """Return a story with these clients, a group and producers, without lies and themes."""
     return _draw(random.Random(f"{seed}: plainly"), seed, others)
 
 
@@ -78,9 +78,8 @@ def _draw(dice, seed, others):
 
 
 def _with_more(story, dice):
-    """Return a story with later additions from a separate random generator: the rest stays the
-    same.
-    """
+    """Return a story with later additions from a separate random generator, so that the rest stays
+    the same."""
     moods = dice.choices(MORE_MOODS, k=dice.choice([0, 0, 1, 2]))
     count = dice.choice([0, 0, 0, 1, 2])
     troubles = tuple(_trouble(dice, (), _OF_ANSWERS) for _ in range(count))
@@ -104,7 +103,7 @@ def _with_more_of(dice, client, moods):
 
 
 def _group(dice, name):
-    """Draw how all members of a group consume."""
+    """Draw the settings that all members of a group share."""
     kind = dice.choice(_KINDS)
     broadcasting = dice.random() < 0.15
     settings = {

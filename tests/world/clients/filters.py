@@ -1,7 +1,7 @@
-"""Filters: what the members of a group subscribe to, and what need not be delivered to them.
+"""Filters: the subscriptions of a group's members, and the messages that they need not deliver.
 
-Messages that a filter leaves out count as consumed. So a member that removes its filter gets
-messages sent from then on, and a moment before: queues are pulled independently.
+Messages that a filter leaves out count as consumed. A member that removes its filter gets messages
+sent from then on; queues are pulled independently, so a moment before counts as well.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from math import inf
 
 _SETTLED_SECONDS = 45.0
-"""Seconds for which pulls and rebalances may still use the filter, after dead or
-slow connections.
-"""
+"""Seconds for which pulls and rebalances may still use the filter, after dead or slow
+connections."""
 
 _FELT_SECONDS = 6.0
-"""Seconds for which earlier pulls may still be under way to a polling program."""
+"""Seconds for which earlier pulls of a polling program may still be pending."""
 
 
 @dataclass(eq=False)
 class Filter:
-    """One member's filter, while it has it."""
+    """One member's filter, and the time of its use."""
 
     topic: str
     tag: str
@@ -48,16 +47,15 @@ class Filters:
                 each.ended_at = now
 
     def may_leave_out(self, topic, tag, sent_at):
-        """Return whether a message may never be delivered."""
+        """Return whether a message may be left out for good."""
         return any(
             each.topic == topic and each.tag != tag and sent_at < each.ended_at + _SETTLED_SECONDS
             for each in self._filters
         )
 
     def leave_out(self, topic, tag, host, sent_at, now):
-        """Return whether a message must not be delivered to a member, as it was sent long enough
-        after the filter.
-        """
+        """Return whether a member must not get a message, because it was sent long enough after the
+        filter was set."""
         return any(
             each.host is host
             and each.topic == topic

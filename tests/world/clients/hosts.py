@@ -20,7 +20,7 @@ from rmq_spark.client.producer.producer import Producer
 SHUTDOWN_SECONDS = SHUTDOWN_MS / 1000 + 0.1
 _LOOK_SECONDS = 1.0
 _REST_SECONDS = 35.0
-"""Seconds until the last listener, and the last request without a waiter, have ended."""
+"""Seconds until the last listener has ended, and the last request that is not awaited."""
 
 
 class Host:
@@ -102,11 +102,11 @@ class Life:
 
     @property
     def instance(self):
-        """Return the client of its first consumer; None if there is none."""
+        """Return the client of the first consumer; None if there is none."""
         return self.consumings[0].instance if self.consumings else None
 
     def begin(self, instance=None):
-        """Start all consumers; the others share the first one's client."""
+        """Start all consumers; they share the first one's client."""
         for consuming in self.consumings:
             consuming.begin(instance)
             instance = self.instance
@@ -143,7 +143,7 @@ class Life:
         )
 
     def running_producer(self):
-        """Return the producer of this process, created when first used."""
+        """Return the producer of this process; create it on first use."""
         if self.producer is None:
             instance = self.instance or self.new_instance()
             self.producer = Producer(

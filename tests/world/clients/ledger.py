@@ -32,21 +32,21 @@ from world.clients.readers import Call, Reader
 from world.clients.transactions import Transactions
 
 _NOTICED_SECONDS = 2.0
-"""Seconds for which members may still begin messages under locks that a broker has forgotten."""
+"""Seconds for which members may still begin messages under locks that a broker has lost in a
+restart."""
 
 _BELIEVED_SECONDS = 30.0
-"""Seconds for which a member trusts a lock without news from the broker, as its connection may have
-died unnoticed.
-"""
+"""Seconds for which a member trusts a lock without a response from the broker, whose connection may
+have died unnoticed."""
 
 _KEPT_SECONDS = 15.0
 """Seconds for which a broker may have an offset in memory only."""
 
 _BEGUN_SECONDS = 5.0
-"""Seconds within which a started member learns where its queues begin."""
+"""Seconds within which a started member has the first offsets of its queues."""
 
 _TOLD_SECONDS = 1.0
-"""Seconds by which a consumer may learn late that a listener has ended."""
+"""Seconds by which a consumer may notice late that a listener has ended."""
 
 
 class Ledger:
@@ -58,18 +58,18 @@ class Ledger:
         self.acknowledged = {}  # place, or None, by body
         self.readers = {}
         self.stored = defaultdict(dict)  # by queue: body by offset
-        self._disturbances = []  # until when, to whom
-        self._disturbed_at = defaultdict(float)  # when last, by group
-        self._forgot_locks = {}  # when last, by broker
+        self._disturbances = []  # end time and group
+        self._disturbed_at = defaultdict(float)  # time of the last one by group
+        self._forgot_locks = {}  # time of the last loss by broker
         self._held_up_until = {}  # by broker
-        self._silenced = set()  # brokers whose connections may have died without a word
+        self._silenced = set()  # brokers whose connections may have died unnoticed
         self.moves = Moves(world)
         self.pops = Pops(self, world)
         self.transactions = Transactions(self, world)
-        self.tags = {}  # by body, of those that have one
+        self.tags = {}  # by body, if it has a tag
         self.sent_at = {}  # by body
-        self.recreated_topics = {}  # topics that are made again: when last
-        self.unreadable = {}  # when a log first said of a place that it cannot be read
+        self.recreated_topics = {}  # time of the last recreation by topic
+        self.unreadable = {}  # time of the first log line by unreadable place
 
     def complain(self, what):
         """Report a broken promise."""
@@ -117,7 +117,7 @@ class Ledger:
     # ---- listeners
 
     def reader(self, name, **more):
-        """Return the reader of this name, created when first used."""
+        """Return the reader of this name; create it on first use."""
         return self.readers.setdefault(name, Reader(name, **more))
 
     def begins(self, reader, process, queue, messages):
@@ -168,9 +168,11 @@ class Ledger:
             )
 
     def is_made_again(self, topic, old_ends):
-        """Record a recreated topic; a machine in BROADCASTING has its old offsets in a file.
+        """Record a recreated topic, for which a machine in BROADCASTING has the old offsets in a
+        file.
 
-        If it does not consume the topic now, or not all of its queues, it begins there.
+        If the machine does not consume the topic now, or not all of its queues, it continues at
+        those offsets.
         """
         self.recreated_topics[topic] = self._world.kernel.now
         for reader in self.readers.values():
@@ -178,28 +180,30 @@ class Ledger:
                 reader.keeps_old_offset(queue, offset)
 
     def leaves_busy(self, reader, process):
-        """Record a member that was shut down while its listeners are still running."""
+        """Record that a member was shut down while its listeners are still running."""
         for call in [each for each in reader.calls if each.process is process]:
             for offset in call.offsets:
                 reader.left_at_it[(*call.queue, offset)] = self._world.kernel.now
 
     def was_shut_down(self, reader, finished, began_at):
-        """Record a reader's clean shutdown, and what it had finished of each queue at its start."""
+        """Record a reader's clean shutdown, and the offsets up to which it had finished each queue
+        before."""
         for queue, offset in finished.items():
             is_first_time = self.moves.is_where_it_was(reader.group, queue, 0.0)
             if queue[0] not in self.recreated_topics and is_first_time:
                 reader.floors[queue] = began_at, offset
 
     def finished_by(self, reader):
-        """Return how much of each queue a reader has finished and has been told so."""
+        """Return how far a reader has finished each queue, as far as its consumer knows."""
         now = self._world.kernel.now - _TOLD_SECONDS
         since = max(self._disturbed_at[None], self._disturbed_at[reader.group])
         queues = dict.fromkeys(place[:3] for place in reader.begun)
         return {queue: reader.finished_up_to(queue, since, now) for queue in queues}
 
     def _check_repeat(self, reader, place, body):
-        """Check that a finished message comes again only if something has happened since it first
-        began. Failed messages, and those that a listener held too long, come by the retry topic."""
+        """Check that a finished message comes again only if a disturbance has happened since it
+        first began. Failed messages, and those that a listener held too long, come through the
+        retry topic."""
         reader.delivered += 1
         is_given_back = place[0] == f"%RETRY%{reader.group}"
         is_repeat = place in reader.finished or (is_given_back and body in reader.bodies)
@@ -213,7 +217,7 @@ class Ledger:
             self.complain(f"{reader.name} got {place} once more, and nothing had happened")
 
     def ends(self, call, messages, done):
-        """Record a listener's end: the first messages are finished, as many as given."""
+        """Record the end of a listener's call: its first ``done`` messages are finished."""
         now = self._world.kernel.now
         reader = call.reader
         del reader.calls[call]
@@ -242,7 +246,7 @@ class Ledger:
         """Return whether a second listener may have a queue that another one is processing."""
         if (
             other.reader.is_broadcasting
-        ):  # nothing is locked: one consumer begins where another has ended
+        ):  # without locks, one consumer begins where another has ended
             return not self._is_settled_since(other.reader.group, other.began_at)
         broker = other.queue[1]
         noticed = _BELIEVED_SECONDS if broker in self._silenced else _NOTICED_SECONDS
@@ -263,7 +267,7 @@ class Ledger:
             reader.first_commits.setdefault(queue, (now, queue_offset))
 
     def check_committed(self, group, queue, queue_offset, since):
-        """Check that a group's offset that was to be stored since a time has been."""
+        """Check that a group's offset has been stored since a time."""
         reader = self.readers.get(group)
         if reader is None or queue[0] in self.recreated_topics:
             return
@@ -313,7 +317,7 @@ class Ledger:
                 if queue[0] in self.recreated_topics:
                     reader.skipped_until[queue[0]] = now
 
-    # ---- when all is quiet
+    # ---- final checks
 
     def audited(self, queue, queue_offset, body):
         """Record a stored message found by the audit."""
@@ -399,7 +403,7 @@ class Ledger:
         )
 
     def counts(self):
-        """Return the number of deliveries, and of repeated ones."""
+        """Return the number of deliveries, and of redeliveries."""
         readers = self.readers.values()
         return {
             "messages came to listeners or programs that poll": sum(
@@ -479,7 +483,7 @@ class Ledger:
                     )
 
     def _over(self, reader, place):
-        """Return when an orderly reader first finished it."""
+        """Return when an orderly reader first finished this place."""
         failed = reader.failed.get(place, ())
         given_up_at = failed[reader.tries_max - 1] if len(failed) >= reader.tries_max else inf
         unreadable_at = self.unreadable.get(place, inf)

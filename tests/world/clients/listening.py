@@ -1,8 +1,7 @@
-"""Listeners of a simulated world: quick, slow, failing, or with invalid results; the ledger
-watches.
+"""Listeners of a simulated world: fast, slow, failing, or with invalid results; the ledger checks
+them.
 
-A listener's mood is drawn for each call. At the end of a story all are in a good mood, so that all
-messages are finished.
+Each call draws a mood. At the end of a story all moods are good, so that all messages are finished.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ class Listener:
 
     def __call__(self, messages, context):
         if not self._process.is_alive:
-            raise Killed  # what unwinds has not been called by anybody
+            raise Killed  # an unwinding thread's calls do not count
         queue = queue_of(context.queue)
         ledger = self._world.ledger
         call = ledger.begins(self._reader, self._process, queue, messages)
@@ -82,7 +81,7 @@ class Listener:
 
 
 async def _coroutine():
-    """Return a coroutine that nobody awaits."""
+    pass
 
 
 def queue_of(queue):

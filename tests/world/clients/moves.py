@@ -1,4 +1,4 @@
-"""Moves: a group set to another offset by an operator or a user, and what must hold afterwards.
+"""Moves: an operator or a user sets a group to another offset; checks of the result.
 
     back       all messages from the offset on begin again, or for the first time
     forward    no earlier message begins any more, a moment later
@@ -19,11 +19,11 @@ from math import inf
 
 _BEFORE_SECONDS = 60.0
 _BEHIND_SECONDS = 15.0
-"""A trouble so long before a move or behind it may be the reason why it does not hold: connections
-may have died unnoticed, and offsets are on the disk only after seconds."""
+"""Seconds before and after a move within which a trouble may prevent it: connections may have died
+unnoticed, and offsets reach the disk only after seconds."""
 
 _GRACE_SECONDS = 4.0
-"""Seconds by which a message that was on its way to a listener may begin late."""
+"""Seconds by which a message that was already on its way to a listener may begin late."""
 
 
 @dataclass(eq=False)
@@ -78,13 +78,13 @@ class Moves:
             move.ended_at = kernel.now
 
     def disturb(self, group, queue):
-        """Record a change of the group's offset of which nothing is promised."""
+        """Record a change of the group's offset without any promise."""
         move = Move(group, queue, self._world.kernel.now)
         self._moves.append(move)
         return move
 
     def is_where_it_was(self, group, queue, since, but=None):
-        """Return whether nobody has moved a group in a queue since a time, except by one move."""
+        """Return whether no move but one has changed a group's offset in a queue since a time."""
         return not any(
             move.group == group and move.queue == queue and move.ended_at > since
             for move in self._moves
@@ -92,7 +92,7 @@ class Moves:
         )
 
     def of(self, group):
-        """Return the moves of a group that must hold."""
+        """Return the moves of a group whose promises hold."""
         return [move for move in self._moves if move.group == group and self._counts(move)]
 
     def _counts(self, move):
@@ -106,7 +106,8 @@ class Moves:
         )
 
     def missing(self, reader, offsets):
-        """Return what must come again to a reader, and has not; ``offsets`` returns a queue's."""
+        """Return the messages that a reader must get again and has not; ``offsets`` returns a
+        queue's."""
         for move in self.of(reader.group):
             for offset in offsets(move.queue):
                 place = (*move.queue, offset)
@@ -120,7 +121,7 @@ class Moves:
                     )
 
     def check(self, reader, offsets, complain):
-        """Check that nothing came to a reader from before the offset to which it was moved."""
+        """Check that a reader got nothing from before the offset to which it was moved."""
         for move in self.of(reader.group):
             for offset in offsets(move.queue):
                 begun = reader.begun.get((*move.queue, offset), ())

@@ -1,6 +1,6 @@
-"""Operators that change topics and groups in use, with `Admin` in a process of their own.
+"""Operators that change topics and groups in use, with `Admin` in a separate process.
 
-What they close or remove they restore, or the world does when all is calm.
+They restore what they close or remove, or else the world does at the end.
 """
 
 import time
@@ -21,15 +21,15 @@ MAKE_AGAIN = "make_topic_again"
 READ, WRITE = 4, 2
 _TRIES = 10
 _TRIES_TO_GIVE_BACK = 1_000
-"""As many as a story has seconds: each broker that is away comes back in it."""
+"""One try per second of a story, in which each broker comes back."""
 _AGAIN_SECONDS = 1.0
 _ASK_SECONDS = 15.0
 _ROUTES_SECONDS = 60.0
-"""Until all know of a change of a topic, and have shared its queues out."""
+"""Seconds until all clients know of a change of a topic, and have rebalanced."""
 
 
 def act_of_operators(draw):
-    """Register an act whose process has an `Admin`; it ends if a broker cannot be reached."""
+    """Register an act whose process has an `Admin`; the act ends if a broker cannot be reached."""
 
     def known(play):
         def guarded(life, **arguments):
@@ -57,7 +57,7 @@ def _insist(world, change, tries=_TRIES):
     for _ in range(tries):
         try:
             change()
-        except ClientError as error:  # noqa: PERF203  # the next time may be better
+        except ClientError as error:  # noqa: PERF203  # retried
             world.note(f"an operator tries again: {error}")
             time.sleep(_AGAIN_SECONDS)
         else:
@@ -107,7 +107,7 @@ def set_offset(world, admin, group, topic, where, seed):
     }
 )
 def reset_group(world, admin, group, topic, seconds):
-    """Reset a group by a number of seconds, as an operator does when no member is online."""
+    """Reset a group by a number of seconds, as an operator does while no member is online."""
     reader = _reader(world, group)
     if reader is None or topic not in reader.topics:
         return
@@ -115,7 +115,7 @@ def reset_group(world, admin, group, topic, seconds):
     reset_to_time(world, admin.instance, group, topic, seconds)
 
 
-# ---- what topics and groups are like
+# ---- changes of topics and groups
 
 
 @act_of_operators(
@@ -126,7 +126,7 @@ def reset_group(world, admin, group, topic, seconds):
     }
 )
 def change_queues(world, admin, topic, write_queues, read_queues):
-    """Give a topic more or fewer queues, some of them unreadable for now."""
+    """Give a topic more or fewer queues; some may be unreadable for a while."""
     world.has_queues(topic, max(write_queues, read_queues))
     world.ledger.disturbed(_ROUTES_SECONDS)
     config = TopicConfig(
@@ -160,7 +160,7 @@ def close_topic(world, admin, topic, perm, seconds):
     lambda dice: {"group": dice.choice(GROUPS), "seconds": dice.choice([0.5, 3.0, 12.0])}
 )
 def close_group(world, admin, group, seconds):
-    """Forbid a group to consume for a while."""
+    """Disable consumption of a group for a while."""
     for enable, until_made in ((False, _insist), (True, _give_back)):
         config = SubscriptionGroupConfig(group_name=group, consume_enable=enable)
         world.ledger.disturbed(_ROUTES_SECONDS, group)
@@ -184,7 +184,7 @@ def make_topic_again(world, admin, topic, seconds):
     ledger.disturbed(_ROUTES_SECONDS)
 
 
-# ---- what they look at
+# ---- queries
 
 
 @act_of_operators(lambda dice: {"group": dice.choice(GROUPS), "topic": dice.choice(TOPICS)})

@@ -19,7 +19,7 @@ _BACK_SECONDS = 60
 
 
 def draw(seed):
-    """Return the story of a seed: one or two groups pop, beside a group that does not."""
+    """Return the story of a seed: one or two groups pop, another one does not."""
     dice = random.Random(f"{seed}: pops")
     members = []
     for number in range(dice.choice([1, 1, 2])):
@@ -39,7 +39,7 @@ def draw(seed):
 def _sets_far_back(trouble):
     """Return whether the clock is set back so far that popped messages stay invisible for long.
 
-    Check points name a time of day, as RocketMQ's do.
+    Check points contain a time of day, as RocketMQ's do.
     """
     return trouble.kind == "clock" and trouble.arguments["ahead_seconds"] < -_BACK_SECONDS
 

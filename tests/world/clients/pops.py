@@ -31,24 +31,25 @@ _START_AGAIN_SECONDS = 1.0
 _TRY_AGAIN_SECONDS = 0.3
 _LOOK_AGAIN_SECONDS = 1.0
 _RECEIVE_SECONDS = 30.0
-"""Seconds for a receive beyond the time that it may wait: it connects to both brokers."""
+"""Seconds for a receive in addition to its poll time, to connect to both brokers."""
 _CLOSE_SECONDS = 2.0 + 0.1
 _TIMES_MAX = 6
-"""Deliveries after which a member acknowledges all the same: the 17th would be a dead letter."""
+"""Number of deliveries after which a member always acknowledges: the 17th would be a
+dead letter."""
 
 
 @dataclass(eq=False)
 class _Known:
-    """A message as a group knows it; times are the story's."""
+    """The known state of a message in a group; times are the story's."""
 
     first_at: float
-    batch: int  # the number of the batch in which it came
-    hidden_until: float  # at least
+    batch: int  # the number of its last batch
+    hidden_until: float  # a lower bound
     was_hidden_until: float = 0.0  # before the last change
-    is_acknowledged: bool = False  # in time: it does not come again
-    may_be_doubled: bool = False  # its time was changed late, and it comes for both
+    is_acknowledged: bool = False  # in time, so it does not come again
+    may_be_doubled: bool = False  # its time was changed late, so it comes for both times
     settling: object = None  # its message, if the broker may have the acknowledgement
-    is_settled: bool = False  # acknowledged, in time or late: it may come again, or not
+    is_settled: bool = False  # acknowledged, in time or late: it may come again, but need not
 
 
 @dataclass(eq=False)
@@ -57,7 +58,7 @@ class _Place:
 
     body: bytes
     batch: int  # the number of the last batch with it
-    is_settling: bool = False  # ever acknowledged
+    is_settling: bool = False  # it was acknowledged at least once
 
 
 class Pops:
@@ -84,7 +85,7 @@ class Pops:
             self._in_order.setdefault(group, {})
 
     def received(self, group, batch, asked_at, invisible_ms):
-        """Check the messages of a batch against what is known of them; return that by body."""
+        """Check the messages of a batch against their known state; return that by body."""
         number = next(self._batches)
         if group in self._in_order:
             self._check_order(group, batch, number)
@@ -119,7 +120,7 @@ class Pops:
         return found
 
     def _is_behind_another(self, group, message, known):
-        """Return whether an acknowledged message may come again, because an earlier one has."""
+        """Return whether an acknowledged message may come again, because an earlier one did."""
         if group not in self._in_order or known.settling is None:
             return False
         places = self._in_order[group][message.queue]
@@ -142,7 +143,7 @@ class Pops:
             if early:
                 self._ledger.complain(f"{message.body[:24]} came to {group} before {early}")
             place = places.setdefault(message.queue_offset, _Place(message.body, number))
-            if place.body != message.body:  # its queue has lost its tail
+            if place.body != message.body:  # its queue has lost its end
                 places[message.queue_offset] = place = _Place(message.body, number)
             place.batch = number
 
@@ -187,7 +188,8 @@ class Pops:
     def _is_settled(self, group, known):
         """Return whether a message need not come again, because its acknowledgement counts.
 
-        The answer to one may be lost. In order, acknowledgements move the group's offset.
+        The response to an acknowledgement may be lost. In order, acknowledgements move the group's
+        offset.
         """
         if known is None or known.is_settled or known.settling is None:
             return known is not None and known.is_settled
@@ -200,7 +202,7 @@ class Pops:
         return (group, *queue, receipt.queue_offset, receipt.pop_time) in self._stored
 
     def outstanding(self, stored):
-        """Return what must still come to a group, or come again; ``stored`` is by queue."""
+        """Return messages that a group must still get, or get again; ``stored`` is by queue."""
         if not self.has_groups:
             return []
         must = set(self._ledger.acknowledged)
@@ -216,7 +218,7 @@ class Pops:
 
 
 class Popping:
-    """The member of one process; a thread of it receives."""
+    """The member of one process; a thread of the process receives."""
 
     def __init__(self, life, group, *, in_order, count, invisible_ms, timeout_ms, carelessness):
         self._life = life
@@ -264,7 +266,7 @@ class Popping:
         while consumer.is_running:
             try:
                 self._pop_once(consumer)
-            except ClientError as error:  # noqa: PERF203  # the next time may be better
+            except ClientError as error:  # noqa: PERF203  # retried
                 self._world.note(f"{self._life.process.name} pops: {error}")
                 time.sleep(_TRY_AGAIN_SECONDS)
 
@@ -302,7 +304,7 @@ class Popping:
             self._pops.acknowledged([known for _, known in deliveries])
 
     def _change(self, consumer, message, known):
-        """Change the invisible time of a message; at times, acknowledge its new receipt."""
+        """Change the invisible time of a message; sometimes, acknowledge with the new receipt."""
         world, invisible_ms = self._world, self._life.dice.choice([0, 1_000, 4_000])
         self._pops.changing(known)
         asked_at = world.kernel.now
@@ -313,7 +315,8 @@ class Popping:
 
 
 def _hidden_until(asked_at, invisible_ms):
-    """Return until when a broker that counts in whole milliseconds hides a message at least."""
+    """Return the earliest end of the invisible time, for a broker that counts in whole
+    milliseconds."""
     return asked_at + (invisible_ms - 1) / 1_000
 
 

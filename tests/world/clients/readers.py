@@ -1,4 +1,4 @@
-"""Readers: who must get every message of some topics, and what each has begun and finished.
+"""Readers: groups or machines that must get every message of some topics, and their progress.
 
 The ledger checks them.
 """
@@ -25,7 +25,7 @@ class Call:
 
 @dataclass(eq=False)
 class Reader:
-    """The messages that a group or a machine must get of some topics."""
+    """The messages that a group or a machine must get, and its progress."""
 
     name: str
     group: str
@@ -33,47 +33,48 @@ class Reader:
     is_orderly: bool = False
     is_broadcasting: bool = False
     gives_back_after: float = inf
-    """Seconds that a listener may have a message before it is given back."""
+    """Seconds after which a message that a listener holds is sent back."""
 
     tries_max: float = inf
-    """Deliveries of a message to an orderly listener before it becomes a dead letter."""
+    """Maximum deliveries of a message to an orderly listener before it becomes a dead letter."""
 
-    begun: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
-    came_as: dict = field(default_factory=dict)  # the body that was delivered, by place
+    begun: dict = field(default_factory=lambda: defaultdict(list))  # times by place
+    came_as: dict = field(default_factory=dict)  # delivered body by place
     firsts: dict = field(
         default_factory=lambda: defaultdict(list)
     )  # offset and time of each call, by queue
-    finished: dict = field(default_factory=dict)  # when first, by place
-    failed: dict = field(default_factory=lambda: defaultdict(list))  # when, by place
+    finished: dict = field(default_factory=dict)  # time of the first by place
+    failed: dict = field(default_factory=lambda: defaultdict(list))  # times by place
     bodies: set = field(default_factory=set)
     commits: list = field(default_factory=list)
-    skipped: dict = field(default_factory=lambda: defaultdict(int))  # by queue, up to where
-    skipped_until: dict = field(default_factory=dict)  # when last, by topic
+    skipped: dict = field(default_factory=lambda: defaultdict(int))  # end offset by queue
+    skipped_until: dict = field(default_factory=dict)  # last time by topic
     old_offsets: dict = field(default_factory=dict)
-    """By queue of a topic made again: an offset of the old one that may be there for the new one:
-    it was under way to a held-up broker, or is in the file of a machine that did not consume it."""
+    """By queue of a recreated topic: an offset of the old topic that may apply to the new one,
+    because it was on its way to a slow broker, or is in the file of a machine that did not consume
+    the topic."""
 
     left_at_it: dict = field(default_factory=dict)
-    """By place, when its member was shut down, whose listener was still busy with it."""
+    """By place: when its member was shut down while the listener was still busy with it."""
 
     calls: dict = field(default_factory=dict)
-    begun_first: dict = field(default_factory=dict)  # when first, by body
+    begun_first: dict = field(default_factory=dict)  # first time by body
     comes_again: set = field(default_factory=set)  # bodies that failed once, or took too long
     delivered: int = 0
     repeats: int = 0
     settled: int = 0
-    """Number of deliveries so far that must not have been repeats."""
+    """Number of deliveries so far that must not have been redeliveries."""
 
     begins_anywhere: bool = False
-    """True if a member may begin elsewhere than at a queue's start: then the first offset counts
-    that a broker has of the group."""
+    """True if a member may begin elsewhere than at a queue's start: then the first offset that a
+    broker has of the group counts."""
 
-    first_commits: dict = field(default_factory=dict)  # when and at which offset, by queue
-    floors: dict = field(default_factory=dict)  # since when and up to where, by queue
+    first_commits: dict = field(default_factory=dict)  # time and offset by queue
+    floors: dict = field(default_factory=dict)  # time and end offset by queue
     filters: Filters = field(default_factory=Filters)
 
     def begins_at(self, queue):
-        """Return the first offset that must come."""
+        """Return the first offset that must be delivered."""
         skipped = self.skipped[queue]
         if not self.begins_anywhere:
             return skipped

@@ -1,4 +1,5 @@
-"""Transactions of the real client: a producer decides once, and any client of the group knows it.
+"""Transactions of the real client: a producer decides once, and any client of the group knows the
+decision.
 
     begun      unseen, and rolled back if its process dies before it has decided
     commit     must come to every reader; no half message comes twice, whatever happens
@@ -20,7 +21,7 @@ from rocketpoll.broker.transaction.half_message import PREPARED_QUEUE_OFFSET
 GROUP = "TP"
 TRANSACT = "transact"
 _SEND_SECONDS = 3.0 + 7.0
-"""Seconds to send, or to end a transaction, and to connect and request a route before."""
+"""Seconds to connect and request a route, and then to send or to end a transaction."""
 _START_AGAIN_SECONDS = 1.0
 _UNKNOWN, _COMMIT, _ROLLBACK = (
     TransactionState.UNKNOWN,
@@ -35,9 +36,9 @@ class Transactions:
     def __init__(self, ledger, world):
         self._ledger = ledger
         self._world = world
-        self._begun = {}  # by body: the process that has begun it
+        self._begun = {}  # process by body
         self._decided = {}  # by body
-        self._halves = Counter()  # by body: how often it was sent, as the brokers' logs say
+        self._halves = Counter()  # number of stored half messages by body, from the brokers' logs
 
     def begins(self, body, topic, process):
         """Record a half message that is about to be sent."""
@@ -45,13 +46,13 @@ class Transactions:
         self._begun[body] = process
 
     def decides(self, body, state):
-        """Record how a transaction ends; a committed message must come to all readers."""
+        """Record the decision on a transaction; all readers must get a committed message."""
         self._decided[body] = state
         if state is _COMMIT:
             self._ledger.is_acknowledged(body)
 
     def check(self, message):
-        """Answer a check as the database knows it."""
+        """Answer a check from the decisions, as a database would."""
         body = message.body
         if body not in self._begun:
             self._ledger.complain(f"a check is about {body[:24]}, which is of no transaction")
@@ -65,7 +66,7 @@ class Transactions:
             self._ledger.complain(f"{body[:24]} was never committed, and is in {where}")
 
     def outstanding(self):
-        """Return the brokers whose transactions have not all come to an end."""
+        """Return the brokers with transactions that have not ended."""
         if not self._begun:
             return []
         pending = {
@@ -75,7 +76,7 @@ class Transactions:
         return [f"{name}: {count} transactions" for name, count in pending.items() if count]
 
     def audited(self, half):
-        """Record a message of the half topic; a send without an answer is repeated."""
+        """Record a message of the half topic; a send without a response is repeated."""
         self._halves[half.body] += PREPARED_QUEUE_OFFSET not in half.properties
 
     def check_repeats(self, stored):
@@ -103,7 +104,7 @@ class Transactions:
     }
 )
 def transact(life, topic, end, how, seconds):
-    """Begin a transaction, work for a while, decide, and tell the broker or leave it open."""
+    """Begin a transaction, work for a while, decide, and end it or leave it open."""
     world, process, decisions = life.world, life.process, life.world.ledger.transactions
     producer = life.producer
     state = _COMMIT if end == "commit" else _ROLLBACK
@@ -123,13 +124,13 @@ def transact(life, topic, end, how, seconds):
         begun.leave_open()
         return
     if how == "late":
-        time.sleep(2.0)  # the check comes first
+        time.sleep(2.0)  # so that the check comes first
     with world.watch.within(process, "the end of a transaction", _SEND_SECONDS):
         begun.end(state)
 
 
 def start_transaction_producer(life):
-    """Return a started producer of the group, which may be asked about all its transactions."""
+    """Return a started producer of the group that answers checks of all its transactions."""
     while True:
         instance = life.instance or life.new_instance()
         producer = TransactionProducer(

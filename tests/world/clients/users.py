@@ -1,4 +1,5 @@
-"""Acts of programs with a running consumer: own commits, filters, seeks by time, other queues."""
+"""Acts of programs with a running consumer: explicit commits, filters, seeks by time,
+other queues."""
 
 import time
 
@@ -24,7 +25,7 @@ def _queue_of(consumer, seed):
     }
 )
 def commit_given(life, consuming, where, seed):
-    """Commit an offset of the program's own for a queue."""
+    """Commit an explicit offset of a queue."""
     if consuming.kind != "lite":
         return
     world, ledger, group = life.world, life.world.ledger, consuming.group
@@ -42,7 +43,8 @@ def commit_given(life, consuming, where, seed):
         consuming.consumer.commit({queue: offset})
     if consuming.reader.is_broadcasting:
         return
-    if ledger.moves.is_where_it_was(group, place, began_at, own):  # else an operator's counts
+    # otherwise an operator's move counts
+    if ledger.moves.is_where_it_was(group, place, began_at, own):
         ledger.check_committed(group, place, offset, began_at)
 
 
@@ -54,7 +56,7 @@ def commit_given(life, consuming, where, seed):
     }
 )
 def change_filter(life, consuming, topic, tag, seconds):
-    """Subscribe to messages of one tag only, for a while."""
+    """Subscribe to one tag only, for a while."""
     if consuming.is_assigned or topic not in consuming.topics:
         return
     filters, kernel, host = consuming.reader.filters, life.world.kernel, life.process.host
@@ -98,7 +100,7 @@ def seek_to_time(life, consuming, seconds, seed):
 
 @act_of_consumers(lambda dice: {"seconds": dice.choice([0, 0.5, 6.0]), "seed": dice.randrange(4)})
 def assign_others(life, consuming, seconds, seed):
-    """Assign itself fewer of its queues, for a while."""
+    """Assign fewer of its queues, for a while."""
     if not consuming.is_assigned:
         return
     consuming.disturbs(seconds + _ASK_SECONDS)

@@ -1,4 +1,4 @@
-"""The watch: no call of a client takes longer than documented."""
+"""The watch: checks that no call of a client takes longer than documented."""
 
 import contextlib
 
@@ -9,8 +9,8 @@ class Watch:
     def __init__(self, world):
         self._world = world
 
-    def is_excused(self, error):  # nothing is wrong with any disk here
-        """Return whether there is a reason for a broker's log line."""
+    def is_excused(self, error):  # disks have no faults here
+        """Return whether a broker's log line is expected."""
         return False
 
     @contextlib.contextmanager

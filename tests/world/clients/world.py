@@ -34,8 +34,7 @@ _REVIVE_TOPIC = revive_topic("DefaultCluster")
 _HOSTS = {"broker-a": "127.0.1.1", "broker-b": "127.0.1.2"}
 _UNSETTLED_SECONDS = 30.0
 """Seconds after a trouble within which queues may still move between members: rebalances are 20 s
-apart.
-"""
+apart."""
 _UNREADABLE = re.compile(
     r"the message at offset (\d+) of queue (\d+) of (\S+) on ([\w-]+) cannot be read, "
     r"and it (?:is sent to|is skipped)"
@@ -44,14 +43,15 @@ _DELETED = "was deleted while it waited"
 _UNHEARD = frozenset({"kill a broker", "stop a broker", "cut", "silence"})
 """Troubles in which requests to a broker, or its notifications, may be lost."""
 _NOTICED_SECONDS = 10.0
-"""A connection that is held up for longer is closed by its client, and made again: meanwhile the
-broker does not know of a member, and tells it nothing."""
+"""Clients close connections that are silent for this many seconds and open new ones; meanwhile the
+broker does not know the member, and does not notify it."""
 _ROUTES_SECONDS = 60.0
-"""Until all know of a topic that was put right, and have shared its queues out."""
+"""Seconds until all clients know of a restored topic, and have rebalanced."""
 _BELIEVED_SECONDS = 60.0
-"""So long after the last lie members may go by what they were told."""
+"""Seconds after the last lie for which members may still use its content."""
 _GHOSTS_SECONDS = 130.0
-"""A broker believes so long in a member whose connection died without a word; queues move then."""
+"""Seconds for which a broker keeps a member whose connection has silently died; queues move
+afterwards."""
 _SEND = {"how": "sync", "count": 5, "gap": 0.01, "size": 0, "timeout_ms": 3_000}
 _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
@@ -81,7 +81,7 @@ class ClientWorld(ClusterStage):
     def _furniture(self):
         return (ClientLogs(self),)
 
-    # ---- what its parts ask
+    # ---- queries of its parts
 
     def is_alone(self, group):
         """Return whether at most one host has a consumer of a group."""
@@ -101,30 +101,30 @@ class ClientWorld(ClusterStage):
         ]
 
     def queue_count(self, topic):
-        """Return the highest number of queues that a topic had."""
+        """Return the highest number of queues that a topic ever had."""
         return self._queues[topic]
 
     def has_queues(self, topic, count):
-        """Record that a topic gets this number of queues, perhaps more than ever."""
+        """Record that a topic gets this number of queues."""
         self._queues[topic] = max(count, self._queues[topic])
 
     def broker_named(self, name):
-        """Return the broker of a name."""
+        """Return the broker with this name."""
         return next(each for each in self.brokers if each.name == name)
 
     def end_of(self, queue):
-        """Return the offset that the next message of a queue gets."""
+        """Return the offset of the next message of a queue."""
         topic, name, queue_id = queue
         broker = self.broker_named(name)
         return broker.life.controller.store.queue_offsets(topic, queue_id).next
 
     def stored_offset(self, group, queue):
-        """Return the offset of a group in a queue that its broker has, or None."""
+        """Return a group's offset in a queue that its broker has stored, or None."""
         topic, name, queue_id = queue
         broker = self.broker_named(name)
         return broker.life.controller.tables.offsets.query(group, topic, queue_id)
 
-    # ---- what befalls
+    # ---- troubles
 
     def befall(self, kind, seconds, arguments):
         """Start a trouble of this duration."""
@@ -173,10 +173,10 @@ class ClientWorld(ClusterStage):
         self._look_at_the_end()
 
     def _send_after_lies(self):
-        """Send messages that must all arrive to an honest cluster; return a promise of the sender's
-        end.
+        """Send messages that must all arrive, with all brokers honest; return a promise of the
+        sender's end.
 
-        Of what came before, a wrong claim may have led members past it.
+        Members may have skipped earlier messages because of a wrong claim.
         """
         self.kernel.run(_BELIEVED_SECONDS)
         self.ledger.disturbed(_GHOSTS_SECONDS)
@@ -190,7 +190,7 @@ class ClientWorld(ClusterStage):
         return life
 
     def _put_all_right(self):
-        """Restore all that operators have closed or removed."""
+        """Restore everything that operators have closed or removed."""
         for broker in self.brokers:
             for topic, queues in self._queues.items():
                 known = broker.life.controller.tables.topics.get(topic)
@@ -219,7 +219,7 @@ class ClientWorld(ClusterStage):
         else:
             self.ledger.audited(queue, message.queue_offset, message.body)
 
-    # ---- what befalls it
+    # ---- implementation of troubles
 
     def disturbed(self, seconds):
         self.ledger.disturbed(seconds + _UNSETTLED_SECONDS)
@@ -255,7 +255,8 @@ class ClientLogs(Logs):
 
 
 def _load_all():
-    """Import all that the client loads lazily: nothing in a world may wait for another's import."""
+    """Import all modules that the client loads lazily: nothing in a world may wait for another's
+    import."""
     for module in pkgutil.walk_packages(rmq_spark.client.__path__, "rmq_spark.client."):
         if not module.name.rpartition(".")[2].startswith(_WITHOUT):
             importlib.import_module(module.name)

@@ -19,9 +19,8 @@ _TWICE_ODDS = 0.3
 _LATE_ODDS = 0.3
 _LATE_SECONDS = (0.05, 2.5)
 _TWICE_MAX = 40
-"""Maximum number of repeats on one connection: a client closes one with more
-unsolicited responses.
-"""
+"""Maximum number of repeated responses on one connection: a client closes one with more unsolicited
+responses."""
 
 
 class Answers:
@@ -43,7 +42,7 @@ class Answers:
         self._late_until[host] = self._kernel.now + seconds
 
     def lines(self, kernel, dice, weather, host, client_host):
-        """Return the lines to a host and back, for a client at another."""
+        """Return the lines to a host and back, for a client at another host."""
         if self._liar is None or client_host == HONEST_HOST:
             there, changed = Line(kernel, dice, weather), None
         else:
@@ -76,7 +75,7 @@ class Answers:
 
 
 class RequestLine(Line):
-    """A line that notes the requests that pass."""
+    """A line that records the passing requests."""
 
     def __init__(self, kernel, dice, weather):
         super().__init__(kernel, dice, weather)
@@ -99,7 +98,7 @@ class AnswerLine(Line):
     """A line whose frames another object passes on."""
 
     def __init__(self, kernel, dice, weather, decide, changed=None):
-        """``changed(answer)`` returns what is passed on for an answer; None: the answer itself."""
+        """``changed(answer)`` returns the answer that is passed on; None means the original."""
         super().__init__(kernel, dice, weather)
         self._frame_reader = FrameReader()
         self._decide = decide
@@ -108,7 +107,7 @@ class AnswerLine(Line):
         self.twice = 0
 
     def write(self, data):
-        """Write bytes, of which whole frames are passed on; None is the end."""
+        """Write bytes, and pass on complete frames; None is the end."""
         if data is None:
             self._is_at_end = True
             super().write(None)
@@ -124,6 +123,5 @@ class AnswerLine(Line):
             self._decide(self, whole, answer.is_response)
 
     def pass_on(self, frame):
-        """Pass a frame on."""
         if not self._is_at_end and not self._is_over:
             super().write(frame)

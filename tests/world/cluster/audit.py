@@ -1,4 +1,4 @@
-"""The auditor: reads what is new in every queue of the brokers, over the wire protocol."""
+"""The auditor: reads new messages of every queue of the brokers, over the wire protocol."""
 
 from collections import defaultdict
 
@@ -15,14 +15,14 @@ class Auditor:
     """Calls ``found(queue, message)`` for each stored message."""
 
     def __init__(self, world, found, *, check_crc=True):
-        """``check_crc`` says whether all bodies have to be what their senders wrote."""
+        """``check_crc``: whether all bodies must be intact."""
         self._check_crc = check_crc
         self._world = world
         self._found = found
         self._next = defaultdict(int)
 
     async def audit(self, brokers, topics):
-        """Read what is new since the last time."""
+        """Read the messages added since the last time."""
         for broker in brokers:
             connection = Connection(self._world, f"auditor of {broker.name}")
             self._world.network.connect(connection, (broker.host, broker.port))

@@ -1,4 +1,5 @@
-"""A broker in a simulated world with several: its machine, its disk, and its successive lives."""
+"""A broker in a simulated world with several brokers: its machine, its disk, and its successive
+lives."""
 
 import errno
 from pathlib import Path
@@ -31,9 +32,9 @@ class Broker:
         self.down_seconds = 0.1
         self._unreadable = None
         self.degradation = None
-        """Decides first about disk operations: returns a verdict, or None."""
+        """A function that is asked first about disk operations; it returns a verdict, or None."""
         self.is_wanted = True
-        """Whether it is to be restarted when it has ended."""
+        """Whether the broker is restarted after its end."""
 
     def _empty_platter(self):
         return Platter(self._world.threads.wall_seconds, _ROOT.parent)
@@ -122,7 +123,7 @@ class Broker:
         return self._platter.copy()
 
     def content(self, path):
-        """Return the content of a file on its disk, for other programs on its machine."""
+        """Return the content of a file on its disk, as other programs on its machine see it."""
         return self._platter.need(path).data
 
     def spoil(self, content):
@@ -130,21 +131,21 @@ class Broker:
         return self._platter.spoil(content, self._dice)
 
     async def put_back(self, copy, seconds):
-        """End it, and restart it on an older copy of its disk."""
+        """End the broker, and restart it on an older copy of its disk."""
         self.down_seconds = seconds
         self.kill()
         await self.life.ended
         self._platter.put_back(copy)
 
     async def rename(self, name, seconds):
-        """Stop it cleanly, and restart it under another name."""
+        """Stop the broker cleanly, and restart it under another name."""
         self.down_seconds = seconds
         await self.stop()
         self._config = self._config_of(name, self.host)
         self.name = name
 
     async def stand_in(self, copy, host, seconds):
-        """Kill it, and let a slave with an older copy of its disk answer for it."""
+        """Kill the broker, and let a slave with an older copy of its disk answer for it."""
         self.down_seconds = seconds
         self.kill()
         await self.life.ended

@@ -45,17 +45,17 @@ from support.servers.wrong_answers import (
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 HONEST_HOST = "127.0.0.1"
-"""The host of connections that nobody lies to."""
+"""The host of connections that always get honest responses."""
 
 _ODDS = 0.5
 """The share of wrong responses while a lie is active."""
 
 RENUMBERED = "all of the next offsets"
-"""Nothing contradicts it where the last record lies within the pull: the broker filters, so that
+"""A lie that clients detect only if an offset lies outside of the pull: the broker filters, so
 offsets may have gaps."""
 
 _PARTLY_CLAIMS = frozenset({"refusals of all kinds"})
-"""One of these codes says that a topic does not exist: nothing contradicts that."""
+"""Lies that are claims only in part: one of the codes says that a topic does not exist."""
 
 _CLAIMS = frozenset(
     {
@@ -81,12 +81,12 @@ _CLAIMS = frozenset(
 
 
 class Lie(NamedTuple):
-    """One kind of wrong answer: ``change(dice, request, answer)`` returns it."""
+    """One kind of wrong answer, made by ``change(dice, request, answer)``."""
 
     change: object
     is_claim: bool
     is_of_names: bool = False
-    """True if name servers tell it, not brokers."""
+    """True for lies of name servers."""
 
     is_about_sends: bool = False
     is_partly_claim: bool = False
@@ -134,11 +134,11 @@ def _all_lies():
 
 
 WORLD_LIES = dict(_all_lies())
-"""All kinds of lies, by their names."""
+"""All kinds of lies, by name."""
 
 
 class Liar:
-    """Lies for a while about one kind of response of a host."""
+    """Gives wrong responses of one kind of a host for a while."""
 
     def __init__(self, kernel, dice, note):
         self._kernel = kernel
@@ -149,11 +149,11 @@ class Liar:
         """Number of wrong responses."""
 
     def lie(self, host, about, seconds):
-        """Start a lie that replaces the current one about this host."""
+        """Start a lie of a host that replaces the current one."""
         self._told[host] = WORLD_LIES[about], about, self._kernel.now + seconds
 
     def changed(self, host, request, answer):
-        """Return the client's response to a request."""
+        """Return the response that the client gets."""
         lie, about, until = self._told.get(host, (None, None, 0.0))
         if lie is None or self._kernel.now >= until or self._dice.random() >= _ODDS:
             return answer

@@ -1,6 +1,6 @@
 """Stories in which brokers or the name server lie, with the lies drawn from a seed.
 
-A separate random generator draws them, so that the rest of the story is the same without lies.
+A separate random generator draws them, so that the rest of the story stays the same.
 """
 
 import random

@@ -25,7 +25,7 @@ class NameServer:
     """Answers all connections."""
 
     def __init__(self, world, brokers, twice):
-        """``twice`` is how often an answer is given twice."""
+        """``twice`` is the share of responses that are sent twice."""
         self._brokers = brokers
         self._duplicate_names = twice
         self._dice = world.dice_for("name server")
@@ -66,14 +66,14 @@ class NameServer:
         self._unheard_until[broker.name] = self._kernel.now + seconds
 
     def tells_others(self, addresses):
-        """Return other addresses for brokers and slaves."""
+        """Set other addresses for brokers and slaves."""
         self._told = addresses
 
     def _hears(self, broker):
         return self._unheard_until.get(broker.name, 0.0) <= self._kernel.now
 
     def _look(self):
-        """Update the data of reachable brokers; the last known data of others stays."""
+        """Update the data of reachable brokers; keep the last known data of others."""
         for broker in self._brokers:
             if not broker.is_serving or not self._hears(broker):
                 continue
@@ -107,7 +107,7 @@ class NameServer:
         return request.respond(ResponseCode.SUCCESS, body=encode_body(info))
 
     def _data_of(self, broker):
-        """Return its address; that of a slave, while one stands in for a dead master."""
+        """Return a broker's data, with a slave's address while it answers for a dead master."""
         number, address = 0, broker.address
         if broker.slave_address is not None:
             number, address = 1, broker.slave_address

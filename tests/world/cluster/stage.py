@@ -1,4 +1,4 @@
-"""A stage with several brokers, a name server and their troubles, common to worlds with a cluster.
+"""The common base of worlds with several brokers, a name server and their troubles.
 
 Subclasses define the story (`_tell`), the files whose threads may be interrupted, and which log
 lines are errors.
@@ -37,17 +37,17 @@ class ClusterStage(Stage):
     """Brokers that serve in successive lives, and a name server with their addresses."""
 
     preempted = ""
-    """Files whose threads may be interrupted at any line."""
+    """Files whose threads may be interrupted at any statement."""
 
     harmless = frozenset()
-    """Kinds of trouble that nobody who uses the cluster may notice."""
+    """Kinds of trouble that clients of the cluster must not notice."""
 
     def __init__(self, story):
         super().__init__(story)
         self.threads = Threads(self.kernel, story.preemption, story.line_preemption, self.preempted)
         self.brokers = []
         self.liar = None
-        self._lies = []  # since when, until when, of which broker, and what
+        self._lies = []  # start, end, broker and lie
         self._over_at = 0.0
 
     def tell(self):
@@ -57,7 +57,7 @@ class ClusterStage(Stage):
             self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             stack.enter_context(
                 self.threads
-            )  # first: what the others are made of has to be of the world
+            )  # first: everything else must be created within the world
             for each in (
                 Sockets(self.kernel, self.network),
                 patch.object(connection, "SOCKETS", SocketRegistry()),
@@ -75,16 +75,16 @@ class ClusterStage(Stage):
         return ()
 
     def _audit(self):
-        """Read all that the brokers hold."""
+        """Read all messages of the brokers."""
         raise NotImplementedError
 
     def disturbed(self, seconds):
         """Record a disturbance of this duration."""
 
     def may_be_wrong(self, name, ago_seconds=0.0, about=None):
-        """Return whether a broker makes claims that may be wrong, or did up to some seconds ago.
+        """Return whether a broker makes wrong claims, or made some up to some seconds ago.
 
-        None is any broker; ``about`` restricts it to lies of which that function is true.
+        None means any broker; ``about`` restricts it to lies for which that function returns True.
         """
         now = self.kernel.now
         return any(
@@ -106,7 +106,7 @@ class ClusterStage(Stage):
 
     @property
     def renumbered(self):
-        """Return the brokers that have reported records at the next offsets."""
+        """Return the brokers that have reported records at wrong offsets."""
         return {name for _, _, name, lie in self._lies if lie is WORLD_LIES[RENUMBERED]}
 
     # ---- the story
@@ -123,7 +123,7 @@ class ClusterStage(Stage):
         for broker in self.brokers:
             for topic in topics:
                 make_topic(broker.life.controller, topic, queues)
-            broker.life.controller.tables.topics.save()  # or a kill would take them along
+            broker.life.controller.tables.topics.save()  # saved, because a kill could lose them
         self.name_server = NameServer(self, self.brokers, _TWICE)
 
     def _begin_troubles(self):
@@ -139,9 +139,10 @@ class ClusterStage(Stage):
         self._wait_for_brokers()
 
     def _join_all(self, patience_seconds, look_seconds, what):
-        """Wait until all that must come has come; ``what`` names the missing messages in an error.
+        """Wait until everything outstanding has arrived; ``what`` names the missing messages in an
+        error.
 
-        The timeout starts again whenever fewer are missing: a connection that was made while the
+        The timeout restarts whenever fewer are missing: a connection that was made while the
         network was slow stays slow.
         """
         until, least = self.kernel.now + patience_seconds, None
@@ -168,7 +169,7 @@ class ClusterStage(Stage):
     def _end_brokers(self):
         """Check that nothing is left at the brokers, and stop them."""
         for broker in self.brokers:
-            if broker.life.controller.server.connections:  # of clients that fell silent
+            if broker.life.controller.server.connections:  # of silent clients
                 self.kernel.run(_REST_SECONDS)
             self._check_nothing_is_left(broker)
             broker.is_wanted = False
@@ -202,7 +203,7 @@ class ClusterStage(Stage):
             if self.kernel.now > until:
                 self.complain("the brokers do not begin")
 
-    # ---- what befalls it
+    # ---- troubles
 
     def befall(self, kind, seconds, arguments):
         """Start a trouble of this duration."""
@@ -224,7 +225,7 @@ class ClusterStage(Stage):
             broker.down_seconds = seconds
             self.tasks.begin(broker.stop(), "stop")
 
-    def _cut(self, seconds, broker):  # it takes no time
+    def _cut(self, seconds, broker):  # takes no time
         self.network.cut_all(self._host(broker) if broker is not None else None)
 
     def _silence(self, seconds, broker):
@@ -255,12 +256,12 @@ class ClusterStage(Stage):
         self._lies.append((self.kernel.now, self.kernel.now + seconds, name, lie))
         self.liar.lie(host, about, seconds)
 
-    def _clock(self, seconds, ahead_seconds):  # it takes no time
+    def _clock(self, seconds, ahead_seconds):  # takes no time
         self.threads.wall_ahead += ahead_seconds
 
     def _host(self, broker):
         return NAME_SERVER_HOST if broker is None else self._broker(broker).host
 
     def _broker(self, number):
-        """Return the broker of a number; a shrunk story has fewer of them."""
+        """Return the broker with this number; a shrunk story has fewer brokers."""
         return self.brokers[number % len(self.brokers)]

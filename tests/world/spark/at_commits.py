@@ -22,7 +22,7 @@ from world.story import Client, Step
 from world.telling import main
 
 _STORIES_APART = 1_000_000_000
-"""Number of seeds between stories, so that each seed finds a story with a sink of its own."""
+"""Number of seeds between stories, so that each seed finds its own story with a sink."""
 
 _ODDS = (0, 0.4, 0.8)
 _MORE = (3, 6)

@@ -31,7 +31,7 @@ _AVRO = {
 _PARSED = fastavro.parse_schema(_AVRO)
 
 
-# ---- what is drawn
+# ---- drawing
 
 
 def with_formats(story):
@@ -104,7 +104,7 @@ def _read_as_written(dice, kind, source):
     return {**source, "options": options}
 
 
-# ---- what is sent
+# ---- bodies of producers
 
 
 def body_of(kind, number, size):
@@ -140,7 +140,7 @@ def is_bad(dice):
 
 
 def written(kind, fields):
-    """Return the body that holds these fields; for text, all that is written."""
+    """Encode these fields as a body; for text, all fields."""
     if kind == "text":
         return fields["text"].encode()
     if kind == "json":
@@ -164,7 +164,7 @@ def read(kind, body):
     return found if stream.tell() == len(body) else None
 
 
-# ---- what typed rows have
+# ---- fields of typed rows
 
 
 def fields_in(row, options):
@@ -178,7 +178,7 @@ def fields_in(row, options):
     return None if set(found.values()) == {None} else found
 
 
-# ---- what sinks write
+# ---- bodies of sinks
 
 
 def columns_of(kind, body):
@@ -190,7 +190,7 @@ def columns_of(kind, body):
 
 
 def known_by(kind, body):
-    """Return what identifies the row of a sink's body; None if it is none."""
+    """Return the identity of the row in a sink's body; None if there is none."""
     if kind is None:
         return body
     fields = read(kind, body)
@@ -200,7 +200,7 @@ def known_by(kind, body):
 
 
 def known_by_row(row, options):
-    """Return what identifies a row that was read in columns."""
+    """Return the identity of a row that was read in columns."""
     if "bodyFormat" not in options:
         return row["body"]
     fields = fields_in(row, options)

@@ -18,10 +18,11 @@ from world.fate import CHANGES
 KINDS = ("ends", "lacks", "amid", "twins")
 
 _CHANGES_MAX = 10
-"""Maximum disk changes of a commit: about that of a staged batch; a manifest has fewer."""
+"""Maximum number of disk changes in a commit: about those of a staged batch; a manifest
+has fewer."""
 
 _STARTS_CHANGES_MAX = 30
-"""Maximum disk changes of the start afterwards."""
+"""Maximum number of disk changes in the start afterwards."""
 
 _LACK_SECONDS = (0.05, 0.5, 3.0)
 _NEEDS_ROOM = frozenset({"create", "resize", "write", "make_directory"})
@@ -36,7 +37,7 @@ class Ending:
         self._dice = dice
         self._again = dice.random() < 0.5
         self.has_started = False
-        """Whether the broker has ended, and may end again while it starts."""
+        """Whether the broker has ended once; it may end again while it starts."""
         self._draw(_CHANGES_MAX)
 
     def _draw(self, most):
@@ -64,7 +65,7 @@ class Ending:
 
 
 class Lack:
-    """A full disk of a broker: for staged rows, or for everything."""
+    """A full disk of a broker, for staged rows or for everything."""
 
     def __init__(self, world, broker, dice):
         self._world = world
@@ -98,14 +99,13 @@ class CommitTroubles:
         return bool(odds) and self._world.calm_since is None and self.dice.random() < odds
 
     def sends(self):
-        """Called when rows of a batch are about to be sent or staged."""
+        """Start a trouble when rows of a batch are about to be sent or staged."""
         if self.comes("lacks"):
             self._hinder(Lack)
 
     def commits(self):
-        """Called when a batch with rows is about to be committed; returns how to
-        report its commit.
-        """
+        """Start a trouble when a batch is about to be committed; return how to report
+        its commit."""
         if self.comes("ends"):
             self._hinder(Ending)
         elif self.comes("lacks"):
@@ -113,7 +113,7 @@ class CommitTroubles:
         return self._committed
 
     def _hinder(self, kind):
-        broker = self._world.brokers[0]  # which is that of all commits topics
+        broker = self._world.brokers[0]  # it has all commits topics
         if broker.degradation is None and broker.is_serving:
             broker.degradation = kind(self._world, broker, self.dice)
 

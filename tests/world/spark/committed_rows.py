@@ -24,11 +24,11 @@ class CommittedModel(RowModel):
 
     def __init__(self, ledger, query):
         super().__init__(ledger, query)
-        self._batches = {}  # places by body, by number
+        self._batches = {}  # number -> places by body
         self._last_committed = -1
         self._run_began_calm = False
 
-    # ---- what the query does
+    # ---- events of the query
 
     def began(self):
         """Record the start of a run."""
@@ -41,8 +41,8 @@ class CommittedModel(RowModel):
         """Record a batch's end in the offset log."""
 
     def begins_at_none(self, error):
-        """Return whether the error says that the start of the query is gone; such a start is not
-        drawn."""
+        """Return whether the error says that the query's start does not exist any more; such starts
+        are not drawn."""
         return False
 
     def looked(self):
@@ -50,8 +50,7 @@ class CommittedModel(RowModel):
 
     def came_to_its_end(self):
         """Check that a run with AvailableNow that ended has read everything that existed at its
-        start.
-        """
+        start."""
 
     def failed(self, error):
         super().failed(error)
@@ -59,7 +58,7 @@ class CommittedModel(RowModel):
             self.complain(f"it has ended in calm weather: {error!r}")
 
     def seen(self, pieces, rows):
-        """Check an attempt at some pieces: it has the rows of their spans, whole and in order.
+        """Check an attempt at some pieces: it has the rows of their spans, complete and in order.
 
         A span with lost rows is left out. A later span may reuse the places of a lost one.
         """
@@ -72,9 +71,9 @@ class CommittedModel(RowModel):
             self.complain(f"{pieces} have rows of {places}")
 
     def _behind(self, span, places, reached):
-        """Return the numbers of positions that earlier spans and this one may have.
+        """Return the possible numbers of positions that earlier spans and this one have.
 
-        A record that a lie made unreadable may be left out, as the query's user wants it then.
+        A record that a lie made unreadable may be left out, if the query's options say so.
         """
         for place in self._places_of(span):
             there = {at + 1 for at in reached if places[at : at + 1] == [place]}
@@ -121,11 +120,11 @@ class CommittedModel(RowModel):
             self.complain(f"batch {batch} follows {self._last_committed}")
         self._last_committed = batch
 
-    # ---- when all is quiet
+    # ---- final checks
 
     @property
     def _is_disturbed(self):
-        """Return whether there was trouble with what sinks have written, or lies about it."""
+        """Return whether there was a trouble of the sinks' topics, or a lie about them."""
         if self._left_out:
             return True
         (topic,) = self._program.topics

@@ -1,6 +1,6 @@
-"""Stories of Spark drawn from a seed: queries and their options, messages, and troubles.
+"""Draws stories of Spark from a seed: queries and their options, messages, and troubles.
 
-Each seed has a character of its own, because most bugs need several rare things at once.
+Each seed has its own character, because most bugs need several rare things at once.
 """
 
 import json
@@ -34,7 +34,8 @@ TROUBLES_SECONDS = 8.0
 
 COLUMNS = "topic,brokerName,queueId,queueOffset,keys,tags,body,storeTimestamp,properties"
 _LIES = tuple(name for name, lie in WORLD_LIES.items() if not (lie.is_about_sends and lie.is_claim))
-"""A sink believes a broker's claims where its rows are stored: nothing contradicts them."""
+"""Kinds of lies without claims about the place of sent rows: a sink believes those, because nothing
+contradicts them."""
 
 _SECONDS = (0.05, 0.3, 1.0, 1.0, 3.0, 6.0)
 
@@ -47,7 +48,7 @@ def draw(seed):
 def lied_to(story, share):
     """Return the story with lies, in this share of stories.
 
-    Of a row whose body is null, or is not checked, nobody could say whether it is the right one.
+    The ledger could not check rows whose body is null or was not verified.
     """
     lied = with_lies(story, TROUBLES_SECONDS, len(BROKERS), share, _LIES)
     return story if lied is story else with_sources_changed(lied, is_reader, _with_bodies)
@@ -76,7 +77,8 @@ def drawn_without_lies(seed):
     streams = [f"stream{number}" for number in range(dice.choice([1, 1, 2]))]
     others = dice.choice([[], [], ["reads"], ["writes"], ["writes"]])
     others = {name: {"reads": _reads, "writes": _writes}[name](dice, name) for name in others}
-    more = random.Random(f"{seed} exactly once")  # whose dice leave those of all others as they are
+    # a separate generator: other stories stay the same
+    more = random.Random(f"{seed} exactly once")
     readers = ()
     if "writes" in others and more.random() < 0.5:
         others["writes"] = _exactly_once(
@@ -84,7 +86,8 @@ def drawn_without_lies(seed):
         )
         readers = tuple(_committed(more, f"committed{number}") for number in range(2))
     brokers = BROKERS[: dice.choice([1, 2, 2, 3])]
-    all_see = random.Random(f"{seed} visible to all")  # the same
+    # a separate generator: other stories stay the same
+    all_see = random.Random(f"{seed} visible to all")
     if readers and all_see.random() < 0.5:
         others["writes"] = _visible_to_all(others["writes"])
         brokers = BROKERS[:1]
@@ -276,7 +279,7 @@ def _fate(dice):
     return {"speculation": dice.choice([0, 0.2]), "kills": dice.choice([0, 0.1])}
 
 
-# ---- what comes
+# ---- messages
 
 
 def _producer(dice, name):
@@ -298,7 +301,7 @@ def _producer(dice, name):
     return Client(name, tuple(steps))
 
 
-# ---- what befalls
+# ---- troubles
 
 
 def _trouble(dice, kinds, streams, programs):

@@ -70,7 +70,7 @@ class Source:
         run = self.run
         source = pickle.dumps(RocketPollDataSource(given))
         self.model.began()
-        await run.answer(run.worker("load"), lambda: pickle.loads(source).schema())  # noqa: S301  # what Spark does
+        await run.answer(run.worker("load"), lambda: pickle.loads(source).schema())  # noqa: S301  # as Spark does
         self.planner = planner = run.worker(self._query.planner_of(self))
         await run.answer(planner, partial(_make_reader, planner, source))
         if self._query.is_available_now:
@@ -79,7 +79,7 @@ class Source:
         self.read = await run.answer(run.worker("plan"), partial(_pickled_reader, source))
 
     async def next_end(self, committed):
-        """Return the end offset of available messages, as JSON."""
+        """Return the end offset of the available messages, as JSON."""
         start = committed if committed is not None else await self.ask("initialOffset")
         if committed is None:
             self.model.initial_offset(start)
@@ -95,7 +95,6 @@ class Source:
         return end
 
     async def partitions(self, committed, end):
-        """Return the partitions of a batch."""
         start = committed if committed is not None else await self.ask("initialOffset")
         reader = self.planner.has
 
@@ -106,7 +105,7 @@ class Source:
         return await self.run.answer(self.planner, planned)
 
     async def ask(self, method, *documents):
-        """Call the planner's reader as the runner does: JSON in, JSON out."""
+        """Call the planner's reader as Spark's runner does: JSON in, JSON out."""
         reader = self.planner.has
 
         def call():
@@ -147,7 +146,7 @@ class Stream(Application):
         return f"planner of {number}" if number else "planner"
 
     def models_of(self, process_name):
-        """Return the models that a process may report to: a planner has one source, a task any."""
+        """Return the models to which a process may report: a planner has one source, a task any."""
         return [
             source.model
             for source in self.sources
@@ -181,7 +180,7 @@ class Stream(Application):
 
     async def execute(self):
         run, log = self.run, self.checkpoint
-        # After a loss, its user lets it continue without the lost messages.
+        # After a loss, the user lets the query continue without the lost messages.
         more = {"failOnDataLoss": "false"} if self._is_to_go_on_without else {}
         options = self._options_of_lives.pop(0) if self._options_of_lives else {}
         for source in self.sources:
@@ -253,8 +252,7 @@ class Stream(Application):
 
     async def _point(self, name):
         """Mark a moment between two steps, in which a trouble may start and the driver be killed or
-        slow.
-        """
+        slow."""
         seconds = self.dice.choice((0.0, 0.001, 0.02))
         for event in self._events:
             if event["point"] != name or event["passes"] == 0:
@@ -274,7 +272,7 @@ class Stream(Application):
 
 
 def _of_sources(run):
-    """Return the work of a task's attempt, for any source."""
+    """Return the function of a task's attempt, for any source."""
 
     def work(worker, number, attempt, partition):
         source, part = partition
@@ -284,7 +282,7 @@ def _of_sources(run):
 
 
 def _make_reader(planner, source):
-    source = pickle.loads(source)  # noqa: S301  # what Spark does
+    source = pickle.loads(source)  # noqa: S301  # as Spark does
     planner.has["reader"] = reader = source.streamReader(schema_of(source.schema()))
     assert isinstance(reader, SupportsTriggerAvailableNow)
 
@@ -295,5 +293,5 @@ def _default_limit(planner):
 
 
 def _pickled_reader(source):
-    source = pickle.loads(source)  # noqa: S301  # what Spark does
+    source = pickle.loads(source)  # noqa: S301  # as Spark does
     return pickle.dumps(source.streamReader(schema_of(source.schema())))

@@ -1,7 +1,7 @@
 """Files on the machine of Spark's workers: those of one of the brokers, or none.
 
-All brokers have theirs at the same path, so that only their proof files tell them apart. Files come
-and go with the lives of their broker; between reads of two parts, others may have their turns.
+All brokers have theirs at the same path, so that only their proof files tell them apart. Files
+appear and disappear with the lives of their broker, also between the reads of two parts.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""The ledger of Spark's queries and writes: checks them against what was sent, stored and reported.
+"""The ledger of Spark's queries and writes: checks them against sent, stored and reported messages.
 
-It knows what was sent, the result of the last audit, and which queues may have lost messages. Each
-program's model knows what the program must have: `rows` for readers, `sinks` for writers.
+It knows the sent messages, the result of the last audit, and which queues may have lost messages.
+Each program's model checks the program: `rows` readers, `sinks` writers.
 """
 
 from collections import defaultdict
@@ -24,10 +24,10 @@ class Ledger:
     def __init__(self, world):
         self._world = world
         self.sent = {}  # by body
-        self.sent_with = {}  # the same, by keys
-        self.acknowledged = {}  # when, and at which place, by body
-        self.stored = defaultdict(dict)  # body by offset, by queue: as the last audit has found it
-        self.damaged = {}  # body by place: of messages whose stored body is another now
+        self.sent_with = {}  # sent messages by keys
+        self.acknowledged = {}  # time and place by body
+        self.stored = defaultdict(dict)  # queue -> body by offset, from the last audit
+        self.damaged = {}  # place -> original body of messages whose stored body was changed
         self._first_names = {}
         self._causes = []
         self._replaced = []
@@ -45,7 +45,7 @@ class Ledger:
         return self._streams[-1]
 
     def reads(self, program):
-        """Return the model of a program that reads topics now and then."""
+        """Return the model of a program of batch reads."""
         return ReadModel(self, program)
 
     def sink(self, program):
@@ -71,7 +71,7 @@ class Ledger:
         """Return the models of all programs that write."""
         return self._sinks
 
-    # ---- what happens
+    # ---- events
 
     def renames(self, before, now):
         """Record a broker's new name; the ledger keeps using the first one."""
@@ -107,8 +107,7 @@ class Ledger:
     def takes_away(self, *, broker=None, topic=None, expired=False):
         """Record that messages of a broker, or of a topic, may be lost or replaced from now on.
 
-        Those that have ``expired`` leave a gap before the first that is there,
-        which a query cannot overlook.
+        Expired messages leave a gap before the first remaining one, which a query must notice.
         """
         broker = self.first_name(broker)
         self._causes.append((self.now, broker, topic))
@@ -116,7 +115,7 @@ class Ledger:
             self._replaced.append((broker, topic))
 
     def may_be_gone(self, queue, since=0.0):
-        """Return whether there was trouble with a queue since a time."""
+        """Return whether a queue has had a trouble since a time."""
         return self.last_cause(queue) >= since
 
     def can_be_replaced(self, queue):
@@ -130,7 +129,7 @@ class Ledger:
     def queues_may_go(self):
         """Return whether a trouble of this story may remove topics or queues from a broker.
 
-        A name server that lies about routes says the same.
+        A name server that lies about routes has the same effect.
         """
         story = self._world.story
         lies = {each.arguments["about"] for each in story.troubles if each.kind == "lie"}
@@ -152,7 +151,7 @@ class Ledger:
 
     @property
     def is_calm(self):
-        """Return whether all troubles are over, and have been for a little."""
+        """Return whether all troubles have been over for a little while."""
         calm_since = self._world.calm_since
         return calm_since is not None and calm_since + _SETTLED_SECONDS < self.now
 
@@ -160,10 +159,10 @@ class Ledger:
     def now(self):
         return self._world.kernel.now
 
-    # ---- what brokers tell
+    # ---- events of brokers
 
     def broker_ended(self, name):
-        """Record a broker's end: Spark's source relies on nothing in its memory."""
+        """Record a broker's end; Spark's source does not depend on the broker's memory."""
 
     def committed(self, group, queue, queue_offset):
         """Record a group's offset that a broker has stored."""
@@ -179,7 +178,7 @@ class Ledger:
         """Record a stored message found by the audit."""
         if queue[0] != self._world.sinks_topic:
             place = self.first_physical_offset(*queue, message.queue_offset)
-            # Its body may be another by now, and even that of another message.
+            # Its body may have been changed, even to that of another message.
             sent = self.sent_with.get(dict(message.properties).get(KEYS))
             body = message.body if sent is None else sent.body
             self.stored[place[:3]][message.queue_offset] = body
@@ -188,7 +187,7 @@ class Ledger:
                 f"{queue} has at {message.queue_offset} what nobody has written: {message.body}"
             )
 
-    # ---- when all is quiet
+    # ---- final checks
 
     def outstanding(self):
         """Return the messages that a query must still read."""

@@ -1,4 +1,4 @@
-"""Onlookers of a simulated world: plain consumers that read what sinks write.
+"""Onlookers of a simulated world: consumers without isolation that read a sink's topic.
 
 With visibleTo=all, an onlooker that has seen a row of a batch finds all of them when it reads
 again.
@@ -19,7 +19,7 @@ _OPEN_SECONDS = 2.0
 
 
 class Onlooker:
-    """An onlooker that reads all queues of a topic of one broker, repeatedly until all is calm."""
+    """A consumer that reads all queues of a topic of one broker, repeatedly until all is calm."""
 
     def __init__(self, world, plan, topic):
         self._world = world
@@ -54,7 +54,7 @@ class Onlooker:
             await world.tasks.sleep(_AWAY_SECONDS)
 
     async def _has_all(self, connection, broker):
-        """Read what is new since the last time; return whether the broker returned everything."""
+        """Read the messages since the last time; return whether the broker returned everything."""
         config = broker.topic(self._topic)
         for queue_id in range(config.read_queue_nums if config is not None else 0):
             at = None

@@ -1,6 +1,6 @@
 """Operators of a simulated world: they delete and recreate topics and change their queues.
 
-An operator does not give up: it repeats a change when a broker is up again.
+An operator repeats a change when a broker is up again.
 """
 
 from world.client import Connection, topic_fields
@@ -20,16 +20,16 @@ class Operator:
         self._world = world
 
     async def delete(self, topic):
-        """Delete a topic everywhere."""
+        """Delete a topic at all brokers."""
         for broker in self._world.brokers:
             self._world.ledger.takes_away(broker=broker.name, topic=topic)
             await self._tell(broker, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
             self._world.ledger.takes_away(broker=broker.name, topic=topic)
 
     async def create(self, topic, read_queues, write_queues):
-        """Create or change a topic everywhere."""
+        """Create or change a topic at all brokers."""
         for broker in self._world.brokers:
-            before = self._queues_of(broker, topic)  # None also of a broker that is away
+            before = self._queues_of(broker, topic)  # None also if the broker is down
             may_shrink = before is None or read_queues < before
             if may_shrink:
                 self._world.ledger.takes_away(broker=broker.name, topic=topic)
@@ -41,7 +41,7 @@ class Operator:
     async def make_missing(self, broker, topics):
         """Create the topics again that a broker lacks after its return.
 
-        A sink that writes exactly once asks for that: its commits topic may be one of them.
+        An exactly-once sink requires that: its commits topic may be one of them.
         """
         for config in topics:
             if broker.topic(config.topic_name) is None:

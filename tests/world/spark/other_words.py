@@ -45,7 +45,7 @@ def _said_otherwise(dice, source, name):
     start = options.pop("startingOffsets")
     starts = _starts(dice, source["topics"], name)
     if any("consumerGroup" in each for each in source.get("options_of_lives", ())):
-        starts = starts[:-1]  # which need the group that it has at first
+        starts = starts[:-1]  # the others need the group from the beginning
     options |= dice.choice([{"startingOffsets": start}, *starts])
     if "onBadRecord" not in options and dice.random() < 0.3:
         options["checkCrc"] = "false"
@@ -66,5 +66,5 @@ def _starts(dice, topics, name):
 
 
 def _of_all(topics, leaf):
-    """Return a tree of positions with one for all queues of each topic."""
+    """Return a tree of positions with one leaf for all queues of each topic."""
     return {topic: {"*": {"*": leaf()}} for topic in topics}

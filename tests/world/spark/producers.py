@@ -1,4 +1,4 @@
-"""Other producers of a simulated world: they send what the queries read, once each, over the wire.
+"""Producers of a simulated world: they send the messages of the queries, once each, over the wire.
 
 Tags that share a hash, keys, properties, batches, messages without a flush: each message has a
 unique body. If a send got no response, only an audit shows its result.
@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 3.0
 
 
 class Sent(NamedTuple):
-    """One message as its producer made it."""
+    """A message as its producer made it."""
 
     number: int
     topic: str
@@ -40,7 +40,7 @@ class Sent(NamedTuple):
     """The fields of its body, if it is valid in its format."""
 
     def fields_as(self, kind):
-        """Return the fields of its body, read as a format; None if it is invalid."""
+        """Return the fields of its body in this format; None if it is invalid."""
         if kind == self.format or kind != "text":
             return self.fields if kind == self.format else None
         return read(kind, self.body)
@@ -79,7 +79,7 @@ class Producer:
     async def _wait(self, seconds):
         await self.world.tasks.sleep(seconds)
 
-    async def _send(self, topic, how, count, gap, size, format=None):  # noqa: A002  # as the option's name
+    async def _send(self, topic, how, count, gap, size, format=None):  # noqa: A002  # named like the option
         for _ in range(count):
             broker = self.dice.choice(self.world.brokers)
             config = broker.topic(topic)
@@ -88,7 +88,7 @@ class Producer:
                 await self.send_to(broker, topic, queue_id, how, size, format)
             await self.world.tasks.sleep(gap)
 
-    async def send_to(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # as the option's name
+    async def send_to(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # named like the option
         """Send a message or a batch to one queue."""
         connection = await self._connected(broker)
         if connection is None:
@@ -115,7 +115,7 @@ class Producer:
         else:
             self.world.note(f"{self.name} was refused: {answer.code} {answer.remark}")
 
-    def _find_message(self, topic, size, format):  # noqa: A002  # as the option's name
+    def _find_message(self, topic, size, format):  # noqa: A002  # named like the option
         ledger = self.world.ledger
         number = len(ledger.sent)
         body, fields = f"m{number} ".encode().ljust(size, b"."), None

@@ -1,9 +1,9 @@
 """Rare features of Spark stories.
 
-They are: queries with several sources or few tasks, or other options at each start; a second sink
-beside an exactly-once one; damaged bodies, rolled-back batches, brokers without our extensions,
-renamed brokers, restored older disks, or a slave with lag. A separate random generator draws them,
-so that the rest of the story is the same without.
+They are: queries with several sources or few tasks, or other options at each start; another sink in
+addition to an exactly-once one; damaged bodies, rolled-back batches, brokers without our
+extensions, renamed brokers, restored older disks, or a slave with lag. A separate random generator
+draws them, so that the rest of the story stays the same.
 """
 
 import random
@@ -26,13 +26,14 @@ _DOWN_SECONDS = (0.05, 0.3, 1.0, 3.0)
 _ROWS = (1, 5, 40, 300)
 _SLOW_SECONDS = (0.05, 0.3, 1.0)
 _WITHOUT_SINKS = frozenset({"rename"})
-"""Troubles that do not go together with sinks."""
+"""Troubles that exclude sinks."""
 
 _OF_STREAMS = frozenset({"checkpointLocation", "visibleTo"})
-"""Options that batch writes have not, to be repeated under their names."""
+"""Options that batch writes do not have."""
 
 _LEAVES_THE_LOG = frozenset({"kill a broker", "stop a broker", "lose power"})
-"""Troubles behind which a broker looks for damage itself; what it serves then is another matter."""
+"""Troubles after which a broker checks its log for damage itself; it may then serve
+other messages."""
 
 
 def with_rarities(story, within_seconds, source):
@@ -129,7 +130,8 @@ def _options_of_a_life(dice, client):
     ]
     if is_plain_stream(client):
         kinds.append(dice.choice(({}, {"onBrokerAway": "skip"}, {"onBrokerAway": "wait"})))
-        if "united_with" not in client.steps[0].arguments:  # each source has a group of its own
+        # each source of a union has its own group
+        if "united_with" not in client.steps[0].arguments:
             groups = [{"consumerGroup": f"G-{client.name}-{number}"} for number in range(2)]
             kinds.append(_one_of(dice, *groups))
     return {key: value for kind in kinds for key, value in kind.items()}
@@ -186,13 +188,13 @@ def _with_a_union(dice, story, source):
     for number in range(dice.choice(_SOURCES)):
         drawn = source(dice, f"{name}-{number}")
         options = dict(drawn["options"])
-        options.pop("endingOffsets", None)  # which is for streams that come to their end
+        options.pop("endingOffsets", None)  # only for streams without an end
         others.append({"topics": drawn["topics"], "options": options})
     return _changed(story, lambda each: each.name == name, {"united_with": others})
 
 
 def _with_damage(dice, story):
-    """Let readers set what happens to unreadable messages."""
+    """Let users choose how readers handle unreadable messages."""
     story = replace(
         story,
         troubles=tuple(each for each in story.troubles if each.kind not in _LEAVES_THE_LOG),
@@ -211,7 +213,7 @@ def _with_damage(dice, story):
 
 
 def _with_options(client, more):
-    """Return the client with more options of its sources, without contradicting ones."""
+    """Return the client with more options of its sources, without contradictions."""
     if not client.steps or client.steps[0].kind not in ("stream", "read"):
         return client
     first, *rest = client.steps

@@ -1,6 +1,5 @@
-"""Batch reads in a simulated world: planned once, run by tasks, with the same rows
-for all actions.
-"""
+"""Batch reads in a simulated world: planned once, run by tasks, with the same rows for
+all actions."""
 
 import pickle
 
@@ -14,7 +13,7 @@ from rmq_spark.spark.errors import RecordFault
 
 
 class Reads(Application):
-    """A program that reads topics now and then."""
+    """A program of repeated batch reads."""
 
     def __init__(self, world, plan, host):
         super().__init__(world, plan, host)
@@ -37,7 +36,7 @@ class Reads(Application):
         self.model.began()
 
         def planned():
-            loaded = pickle.loads(source)  # noqa: S301  # what Spark does
+            loaded = pickle.loads(source)  # noqa: S301  # as Spark does
             reader = loaded.reader(schema_of(loaded.schema()))
             return pickle.dumps(reader), [pickle.dumps(each) for each in reader.partitions()]
 

@@ -1,9 +1,9 @@
 """Batches that a broker of a simulated world cannot commit, while others send to the same queues.
 
-All rows are staged; the disk fails to read the last chunk when it is copied to the log. So the
-batch is rolled back after some of its rows are in the log, followed by messages of others: queues
-have gaps, and nobody has lost anything. If the broker dies meanwhile, its next start decides. No
-row of these batches may ever be seen: the ledger does not know them.
+All rows are staged; the disk fails to read the last chunk when the broker copies it to the log. So
+the batch is rolled back after some of its rows are in the log, followed by messages of others:
+queues have gaps, but no message is lost. If the broker dies meanwhile, its next start decides. No
+row of these batches may ever be visible: the ledger does not know them.
 """
 
 import zlib
@@ -30,7 +30,7 @@ _ALL = 1_000_000
 
 
 class RolledBack:
-    """The sink of such batches: each has the next number when a broker is to fail."""
+    """The sink of such batches; each has the next batch number."""
 
     def __init__(self, world, others):
         """``others`` is the producer that sends meanwhile."""
@@ -38,7 +38,7 @@ class RolledBack:
         self._others = others
         self._numbers = count()
         self.gaps = 0
-        """Number of offsets without messages directly after batches, in all."""
+        """Total number of offsets without messages directly after batches."""
 
     async def fail(self, broker, topic, rows, seconds):
         """Stage rows for each queue of a topic and commit them, while others send. The failing read

@@ -37,9 +37,9 @@ _PASSED_OVER = "messages are lost, continuing without them"
 _REFUSED = "option assign: topic"
 _READ_AGAIN = "all are read"
 _ALL = 1_000_000
-_LINES_MAX = 100  # many tasks of a batch may each tell once that a broker is away
+_LINES_MAX = 100  # many tasks of a batch may each log that a broker is unreachable
 _SEEN_SECONDS = 2.0
-"""Seconds after its acknowledgement until a message is flushed, and every reader sees it."""
+"""Seconds after its acknowledgement until a message is flushed and visible to every reader."""
 
 
 class RowModel:
@@ -59,11 +59,11 @@ class RowModel:
         self._told = defaultdict(
             list
         )  # losses: when, and the offsets from one to another, by queue
-        self._left_out = set()  # places of records that a lie made unreadable, as told
-        self._read_again = set()  # queues of which the query reads some messages once more, as told
+        self._left_out = set()  # places of records that a lie made unreadable, from the log
+        self._read_again = set()  # queues of which the query repeats some messages, from the log
         self._lines = Counter()
         self._leaves_out_damaged = options.get("onBadRecord") == "skip"
-        # By queue: when it had read on behind the last that was taken away there.
+        # By queue: when the query had read past the last loss.
         self._known_ends = {}
 
     def complain(self, what):
@@ -90,7 +90,7 @@ class RowModel:
             self.complain(f"it is refused queues that nobody has taken away: {error}")
 
     def logged(self, line):
-        """Check a log record of its processes: nothing is logged repeatedly."""
+        """Check a log record of its processes: nothing may be logged repeatedly."""
         run = self._program.run
         self._lines[run.name, line] += 1
         if self._lines[run.name, line] == _LINES_MAX:
@@ -131,10 +131,10 @@ class RowModel:
 
     def _loses(self, text):
         if _BROKERS_GONE in text:
-            return  # they may come back, and then nothing is gone
+            return  # the queues may come back, and then nothing is lost
         for number, topic, broker, *offsets in _QUEUE.findall(text):
             if topic not in self._program.topics:
-                continue  # it is another's of the sources of a query
+                continue  # the queue of another source of the query
             queue = self._ledger.first_physical_offset(topic, broker, int(number))
             first, last = [int(each) for each in offsets if each] or (0, inf)
             self._told[queue].append((self._ledger.now, first, last))
@@ -185,7 +185,7 @@ class RowModel:
     # ---- rows
 
     def seen(self, pieces, rows):
-        """Check an attempt at some pieces that has ended, whether it counts or not."""
+        """Check a finished attempt at some pieces, whether it counts or not."""
         left = deque(rows)
         for piece in pieces:
             found = []
@@ -235,9 +235,8 @@ class RowModel:
         return self._colour is None or sent.properties["colour"] == self._colour
 
     def _once(self, parts):
-        """Return the places of the rows of all partitions, by body, and check that none occurs
-        twice.
-        """
+        """Return the places of the rows of all partitions, by body; check that none
+        occurs twice."""
         rows = {}
         for row in (row for part in parts for row in part):
             body, place = self._body_of(row), self._place_of(row)
@@ -310,23 +309,23 @@ class StreamModel(RowModel):
         self.groups = {self._whole_group(options)}
         self._starts_at_first = options.get("startingOffsets") == "earliest"
         self._is_without_some = options.get("onBrokerAway") == "skip"
-        self._rows_max = {}  # by batch, as it was when it was planned
-        self._batches = {}  # places by body, by number: as they ran last
+        self._rows_max = {}  # batch -> maximum number of rows at its planning
+        self._batches = {}  # batch -> places by body, in its last run
         self._last_committed = -1
         self._begins_at = 0.0
-        """What was sent before need not be read, unless the first batch says that it is."""
+        """Messages sent earlier need not be read, unless the first batch includes them."""
 
-        self._begins = {}  # where each queue begins that is in a batch
+        self._begins = {}  # queue -> start offset, for queues in a batch
         ending = json.loads(options.get("endingOffsets", "{}"))
         within = "" if self._namespace is None else f"{self._namespace}%"
         self._ending = {within + topic: brokers["*"]["*"] for topic, brokers in ending.items()}
         self._gone = None
-        self._ends = {}  # where each batch ends, by queue, by number
+        self._ends = {}  # batch -> end offset by queue
         self._run_began_at = 0.0
         self._has_looked = True
         self._run_began_calm = False
 
-    # ---- what the query does
+    # ---- events of the query
 
     def goes_on_with(self, options):
         super().goes_on_with(options)
@@ -338,7 +337,6 @@ class StreamModel(RowModel):
         return group if group is None or self._namespace is None else f"{self._namespace}%{group}"
 
     def began(self):
-        """Record the start of a run."""
         self._run_began_at = self._ledger.now
         self._run_began_calm = self._ledger.is_calm
 
@@ -368,14 +366,15 @@ class StreamModel(RowModel):
 
     def failed(self, error):
         super().failed(error)
-        self._has_looked = False  # behind a loss, there may be more of which it is yet to tell
-        # In a story tasks are killed in all weathers, and four times in a row now and then.
+        self._has_looked = False  # after a loss, more losses may follow that are not reported yet
+        # Tasks are killed at any time, and sometimes four times in a row.
         is_told = isinstance(error, (Crashed, DataLoss, RecordFault)) or self.begins_at_none(error)
         if self._run_began_calm and not is_told:
             self.complain(f"it has ended in calm weather: {error!r}")
 
     def begins_at_none(self, error):
-        """Return whether the error says that the first start of the query is already gone."""
+        """Return whether the error says that the first start of the query does not
+        exist any more."""
         if 0 in self._ends or getattr(error, "option", None) != "startingOffsets":
             return False
         found = _QUEUE.findall(error.problem)
@@ -385,14 +384,15 @@ class StreamModel(RowModel):
         )
 
     def looked(self):
-        """Record that a run has learned how far it may read, and what is lost."""
+        """Record that a run knows how far it may read, and which messages are lost."""
         self._has_looked = True
 
     def came_to_its_end(self):
         """Check that a run with AvailableNow has read everything that existed at its start."""
         if self._is_without_some or self._ending:
             return
-        gone = {self._ledger.first_name(broker) for broker in self._gone or ()}  # it goes without
+        # removed brokers, without which the run continues
+        gone = {self._ledger.first_name(broker) for broker in self._gone or ()}
         left = self._missing_of(self._committed(), self._begins_at, self._run_began_at, but=gone)
         if left:
             self.complain(f"it has come to its end without {left}")
@@ -452,7 +452,7 @@ class StreamModel(RowModel):
                 f"one of its groups has {queue_offset} of {queue}, which is in no committed batch"
             )
 
-    # ---- when all is quiet
+    # ---- final checks
 
     def outstanding(self):
         """Return the stored messages that are in no batch."""
@@ -513,7 +513,7 @@ class StreamModel(RowModel):
 
 
 class ReadModel(RowModel):
-    """The state of one program that reads topics now and then."""
+    """The state of one program of batch reads."""
 
     def __init__(self, ledger, program):
         super().__init__(ledger, program)

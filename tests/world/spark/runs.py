@@ -8,15 +8,15 @@ AGAIN_SECONDS = 1.0
 
 
 class DriverKilled(Exception):
-    """The driver was killed, with all its workers."""
+    """Raised when the driver was killed, with all its workers."""
 
 
 class QueryFailed(Exception):
-    """A query has failed; the cause is its error."""
+    """Raised when a query has failed; the cause is its error."""
 
 
 class Run:
-    """One life of a driver, from its start to its end."""
+    """One life of a driver, from start to end."""
 
     def __init__(self, world, name, host, dice):
         self.world = world
@@ -49,7 +49,7 @@ class Run:
         return worker
 
     async def until(self, promise):
-        """Return the value of a promise, unless the driver dies before."""
+        """Return the value of a promise; raise if the driver dies before."""
         either = Promise()
         promise.then(either.keep)
         self.killed.then(either.keep)
@@ -91,9 +91,9 @@ class Application:
         self._runs = 0
 
     async def live(self):
-        """Run it repeatedly while it is wanted."""
+        """Run the program repeatedly while it is wanted."""
         while self.is_wanted:
-            while not self.world.gate.is_kept:  # it may have been shut again at once
+            while not self.world.gate.is_kept:  # it may have been closed again immediately
                 await self.world.gate
             self._runs += 1
             self.run = Run(self.world, f"{self.name} {self._runs}", self.host, self.dice)
@@ -112,7 +112,7 @@ class Application:
             self.down_seconds = AGAIN_SECONDS
 
     async def execute(self):
-        """Run it once."""
+        """Run the program once."""
         raise NotImplementedError
 
     def failed(self, error):
@@ -123,10 +123,10 @@ class Application:
         return [self.model]
 
     def renamed(self, names):
-        """Set the brokers' new names; a program may keep nothing of the old ones."""
+        """Set the brokers' new names; programs without such options do nothing."""
 
     def stop(self):
-        """Make it end, whatever it is doing."""
+        """End the program in any state."""
         self.is_wanted = False
         if self.run is not None:
             self.run.kill()

@@ -16,12 +16,12 @@ class SinkModel:
     def __init__(self, ledger, writes):
         self._ledger = ledger
         self._writes = writes
-        self._rows = {}  # by body
-        self._ids = {}  # by body
-        self._committed = []  # partitions, with what was reported of each, and when
-        self._stored = defaultdict(set)  # places, by body
+        self._rows = {}  # row by body
+        self._ids = {}  # message id by body
+        self._committed = []  # partitions, their commit messages, and the time
+        self._stored = defaultdict(set)  # places by body
         self.told = {}
-        """The bodies of each batch that was told to count, though it may not be known to."""
+        """Bodies of each batch that was reported as committed, though the result may be unknown."""
 
         self.counted = set()
         """The batches that are certainly committed."""
@@ -40,7 +40,7 @@ class SinkModel:
         """Record that all tasks have reported."""
         for number, (rows, each) in enumerate(zip(partitions, sent, strict=True)):
             spans = sum(span.message_count for span in each.rows.spans)
-            if self._writes.is_visible_to_all:  # where they are, the commit says
+            if self._writes.is_visible_to_all:  # the commit has their places
                 spans = each.rows.row_count
             if not each.rows.row_count == spans == len(rows):
                 self._ledger.complain(
@@ -52,7 +52,7 @@ class SinkModel:
 
     @property
     def format(self):
-        """The format of its bodies; None if rows contain the bodies."""
+        """Return the format of its bodies; None if rows contain the bodies."""
         return self._writes.format
 
     @property
@@ -137,7 +137,8 @@ class SinkModel:
                 )
 
     def _check_what_all_see(self):
-        """Check that each row is there once, of each batch all or none, and no uncommitted one."""
+        """Check that each row is there once, each batch completely or not at all, and no
+        uncommitted row."""
         topic = self._writes.topic
         if any(self._ledger.may_be_gone((topic, each.name, 0)) for each in self._ledger.brokers):
             return

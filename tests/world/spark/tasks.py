@@ -1,6 +1,6 @@
 """Tasks in a simulated world: retried, run twice at a time, with workers killed and reused.
 
-Of each partition one attempt counts: the first that ends. The results of all others are dropped.
+For each partition the first attempt that ends counts. The results of all others are dropped.
 """
 
 import pickle
@@ -27,13 +27,13 @@ class TaskSet:
     """Tasks that run together."""
 
     def __init__(self, run, work, fate):
-        """``work(worker, number, attempt, partition)`` is what an attempt does, in its worker."""
+        """``work(worker, number, attempt, partition)`` runs an attempt in its worker."""
         self._run = run
         self._work = work
         self._fate = fate
 
     def begin(self, partitions):
-        """Start all tasks: return a promise of their results in order, and of an error or None."""
+        """Start all tasks; return a promise of their results in order, and of an error or None."""
         return self._run.world.tasks.begin(self._all(partitions), f"tasks of {self._run.name}")
 
     async def _all(self, partitions):
@@ -101,12 +101,12 @@ def reading(run, read, seen):
     ``read`` is the pickled reader; ``seen`` gets the pieces and rows of each finished attempt."""
 
     def work(worker, number, attempt, partition):
-        reader, rows = pickle.loads(read), []  # noqa: S301  # what Spark does
-        piece = pickle.loads(partition)  # noqa: S301  # what Spark does
+        reader, rows = pickle.loads(read), []  # noqa: S301  # as Spark does
+        piece = pickle.loads(partition)  # noqa: S301  # as Spark does
         for batch in reader.read(piece):
             rows += batch.to_pylist()
             time.sleep(run.dice.choice(_SPARK_SECONDS))
-        if piece.value is not None:  # Spark gives one where there are none
+        if piece.value is not None:  # Spark adds an empty partition if there are none
             seen(piece.ranges, rows)
         return rows
 

@@ -15,12 +15,12 @@ _ASSIGNED = 0.3
 _WITHIN = 0.2
 _HIDDEN = 0.25
 _BY_NAME_OF_THE_SPACE = 0.7
-"""Share of users that give the namespace; the others give full names."""
+"""Share of users that use the namespace option; the others write full names."""
 
 NAMESPACE = "eu"
 _PREFIX = f"{NAMESPACE}%"
 _LESS = frozenset({"make again", "change queues"})
-"""Troubles behind which a topic may have one queue alone."""
+"""Troubles after which a topic may have a single queue."""
 
 _OF_TOPICS = ("assign", "startingOffsets", "startingOffsetsByTimestamp", "endingOffsets")
 """Options that may be trees whose first level are topics."""
@@ -161,7 +161,7 @@ def told_address(number, *, is_slave=False):
     return f"{_OUTSIDE}.{int(is_slave)}.{number + 1}:10911"
 
 
-# ---- and when brokers have other names
+# ---- renamed brokers
 
 
 def with_new_names(options, names):

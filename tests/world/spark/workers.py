@@ -1,7 +1,7 @@
 """Spark's Python workers in a simulated world: separate processes that run requests and are killed.
 
-Requests and results are plain data, as over the sockets of Spark: bytes and text. A worker's error
-is pickled, like all that Spark transfers.
+Requests and results are plain data, as over Spark's sockets: bytes and text. A worker's error is
+pickled, like all that Spark transfers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from world.tasks import Promise
 
 
 class Crashed(Exception):
-    """The worker was killed before it responded."""
+    """Raised when the worker was killed before it responded."""
 
 
 class Answer(NamedTuple):
@@ -41,7 +41,7 @@ class Worker:
         return self.process.is_alive
 
     def ask(self, work):
-        """Call a function in the process: return a promise of its result."""
+        """Call a function in the process; return a promise of its result."""
         answer = Promise()
         if not self.process.is_alive:
             answer.keep(Answer(error=Crashed(self.name)))
@@ -68,12 +68,12 @@ class Worker:
         self.process.kill()
 
     def end(self):
-        """End the process by itself; the system closes what it has open."""
+        """End the process normally; the system closes what it has open."""
         self.process.kill()
 
 
 def _carried(error):
-    """Return the error as it arrives in the process that reads it."""
-    carried = pickle.loads(pickle.dumps(error))  # noqa: S301  # what Spark does
+    """Return the error as the receiving process unpickles it."""
+    carried = pickle.loads(pickle.dumps(error))  # noqa: S301  # as Spark does
     assert str(carried) == str(error), f"{error!r} is another when it has been pickled: {carried!r}"
     return carried

@@ -49,23 +49,23 @@ _STORY_SECONDS = 2_000.0
 _AUDIT_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 600.0
-"""Each worker whose connection has fallen silent waits 30 s for it, once,
-and a batch for its workers."""
+"""Seconds without progress that are allowed: each worker with a silent connection waits 30 s for
+it, once, and a batch for its workers."""
 
 _FULL = 0.87
 _MADE_SECONDS = 1.0
-"""Within so long brokers have kept their topics, which somebody made before the story begins."""
+"""Seconds until brokers have saved the topics that exist before the story begins."""
 
 _BODIES_MAX = 2
-"""So few bodies are decoded one by one, where one of them is bad."""
+"""Maximum number of bodies that are decoded one by one if one is bad."""
 
 _LAID_SECONDS = 1.5
-"""So long after it was acknowledged a message lies where it will stay."""
+"""Seconds after its acknowledgement until a message has its final place."""
 
 _CLEANED_SECONDS = 0.1
-"""So often old messages may go from a disk that is full."""
+"""Interval at which old messages may be deleted from a full disk."""
 _CLAIMED_SECONDS = 5.0
-"""So long after a wrong claim a query may still go by it."""
+"""Seconds after a wrong claim for which a query may still use it."""
 _WITHOUT = ("tls_", "cli", "__main__")
 _PROGRAMS = {"stream": Stream, "read": Reads, "sink": Writes}
 """The class of a program, by its first step."""
@@ -85,7 +85,7 @@ class SparkWorld(ClusterStage):
         self.watch = Watch()
         self.programs = []
         self.gate = Promise()
-        """Where programs wait before they begin, while it is shut."""
+        """A gate at which programs wait before they start, while it is closed."""
         self.gate.keep()
         self._damage_dice = self.dice_for("damage")
         self.calm_since = None
@@ -107,10 +107,10 @@ class SparkWorld(ClusterStage):
         )
 
     def _agreeing(self):
-        """Return the brokers' agreement on extensions: none while they are plain."""
+        """Return the brokers' function for extensions; plain brokers have none."""
         agree = ExtensionsProcessor.extensions
 
-        @wraps(agree)  # with the mark of a handler
+        @wraps(agree)  # keeps the attributes of a handler
         def extensions(processor, connection, request):
             if self._are_plain:
                 raise RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not known here")
@@ -153,7 +153,7 @@ class SparkWorld(ClusterStage):
         for program, life in zip(self.programs, lives, strict=True):
             if isinstance(program, Writes) and program.has_troubles:
                 self._await(life, _STORY_SECONDS, f"the last batch of {program.name}")
-        self._outlast_troubles()  # a query may have had one of its own meanwhile
+        self._outlast_troubles()  # a query may have started another trouble meanwhile
         self.calm_since = self.kernel.now
         self.note("all is calm")
         self._join_all(_PATIENCE_SECONDS, _LOOK_SECONDS, "a query")
@@ -173,7 +173,7 @@ class SparkWorld(ClusterStage):
         audit = auditor.audit(self.brokers, self._topics)
         self._await(self.tasks.begin(audit, "audit"), _AUDIT_SECONDS, "the audit")
 
-    # ---- what befalls it
+    # ---- troubles
 
     def befall(self, kind, seconds, arguments):
         if self.calm_since is None:
@@ -227,7 +227,7 @@ class SparkWorld(ClusterStage):
 
         self._operate(make_again())
 
-    def _damage(self, seconds, broker):  # it takes no time
+    def _damage(self, seconds, broker):  # takes no time
         """Flip a bit of a stored body, which readers must detect."""
         ledger, name = self.ledger, self.ledger.first_name(self._broker(broker).name)
         whole = [
@@ -295,11 +295,11 @@ class SparkWorld(ClusterStage):
         while not broker.is_serving:
             await self.tasks.sleep(_LOOK_SECONDS / 10)
 
-    def _change_queues(self, seconds, topic, read_queues, write_queues):  # it takes no time
+    def _change_queues(self, seconds, topic, read_queues, write_queues):  # takes no time
         self._operate(Operator(self).create(topic, read_queues, write_queues))
 
     def _operate(self, operation):
-        """Run operations one after the other: concurrent ones would leave different brokers."""
+        """Run operations one after the other: concurrent ones would leave the brokers different."""
         before = self._operations[-1:]
 
         async def operate():
@@ -308,11 +308,11 @@ class SparkWorld(ClusterStage):
                     await done
                 await operation
             finally:
-                operation.close()  # a world that breaks leaves those that wait
+                operation.close()  # after a failure, waiting operations are not run
 
         self._operations.append(self.tasks.begin(operate(), "operation"))
 
-    def _roll_back(self, seconds, broker, topic, rows, slow_seconds):  # it takes no time
+    def _roll_back(self, seconds, broker, topic, rows, slow_seconds):  # takes no time
         """Let a batch fail to commit while others send."""
         broker = self._broker(broker)
         self._operate(self.rolled_back.fail(broker, topic, rows, slow_seconds))
@@ -338,7 +338,7 @@ class SparkWorld(ClusterStage):
 
         messages_go()
 
-    def _hide(self, seconds, how):  # it takes no time, and is for good
+    def _hide(self, seconds, how):  # takes no time, and is permanent
         """Let the name server return addresses that lead nowhere, or to the next broker."""
         addresses = [broker.address for broker in self.brokers]
         if how == "next":
@@ -371,7 +371,7 @@ class Watch:
 
 
 class SparkLogs(Logs):
-    """Passes a query's log lines to its model, because these report skipped losses."""
+    """Passes a query's log lines to its model, which checks the reported losses."""
 
     loggers = (*Logs.loggers, "rmq_spark")
 

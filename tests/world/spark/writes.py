@@ -44,7 +44,7 @@ _BATCH_ROWS = 3
 _GIVES_UP = 0.5
 """Share of replaced drivers that abort a batch instead of committing it."""
 _AMID_SECONDS = (0.002, 0.005, 0.01, 0.05)
-"""Within so long a commit and its manifest go out, more or less."""
+"""Approximate seconds for a commit and its manifest."""
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -53,7 +53,7 @@ _PROPERTIES = (_QUERY_ID, _BATCH_ID, _RUN_ID)
 
 
 class TaskContext:
-    """Spark's TaskContext, as tasks of a world get it."""
+    """Spark's TaskContext for tasks of a world."""
 
     def __init__(self, kernel):
         self._kernel = kernel
@@ -88,11 +88,11 @@ class Writes(Application):
         self._deletions = sink.arguments.get("deletions", 0)
         self._copies = sink.arguments.get("copies", 0)
         self._troubles = CommitTroubles(world, self.name, sink.arguments)
-        self._twins = []  # promises of their ends
-        self._reported = []  # reports that a driver has had, with their batch
+        self._twins = []  # promises of the twins' ends
+        self._reported = []  # commit messages that a driver has received, with their batch
         self._fate = Fate(sink.arguments["speculation"], sink.arguments["kills"])
         self._left = [(batch, step.arguments) for batch, step in enumerate(writes)]
-        self._rows = {}  # partitions, by batch: the same whenever it is run
+        self._rows = {}  # partitions by batch: the same in each run
         self._numbers = count()
         of_bodies, types = _OF_BODIES[self.format]
         self._schema, self._types = schema_of(f"{of_bodies}, {_SCHEMA}"), (*types, *_TYPES)
@@ -144,7 +144,7 @@ class Writes(Application):
             )
             tasks = TaskSet(run, partial(self._send, writer, properties), self._fate)
             sent = await run.tasks(tasks, rows)
-            if self._is_disturbed:  # what has counted may be gone: nobody can know
+            if self._is_disturbed:  # counted rows may be lost, so the check is impossible
                 return
             await self._tell(source, writer, "commit", sent, batch)
         except QueryFailed as failed:
@@ -255,7 +255,7 @@ class Writes(Application):
         run.end()
 
     def _writer(self, source):
-        source = pickle.loads(source)  # noqa: S301  # what Spark does
+        source = pickle.loads(source)  # noqa: S301  # as Spark does
         make = source.streamWriter if self._is_stream else source.writer
         return make(self._schema, overwrite=False)
 
@@ -273,8 +273,8 @@ class Writes(Application):
             )
             for some in (columns[at : at + _BATCH_ROWS] for at in range(0, len(rows), _BATCH_ROWS))
         )
-        message = pickle.loads(writer).write(batches)  # noqa: S301  # what Spark does
-        return pickle.loads(pickle.dumps(message))  # noqa: S301  # what Spark does
+        message = pickle.loads(writer).write(batches)  # noqa: S301  # as Spark does
+        return pickle.loads(pickle.dumps(message))  # noqa: S301  # as Spark does
 
     async def _tell(self, source, writer, method, messages, batch, run=None):
         """Let a writer commit or abort; in a stream it is a new one in a process. The process
@@ -285,7 +285,7 @@ class Writes(Application):
             if self._is_stream:
                 getattr(self._writer(source), method)(messages, batch)
             else:
-                getattr(pickle.loads(writer), method)(messages)  # noqa: S301  # what Spark does
+                getattr(pickle.loads(writer), method)(messages)  # noqa: S301  # as Spark does
 
         await run.answer(run.worker("commit"), call)
 
