@@ -46,6 +46,11 @@ def test_position_text_is_parsed(text, place):
     assert parse_position(text) == place
 
 
+def test_milliseconds_in_place_of_an_offset_are_refused_with_the_form_of_a_time():
+    with pytest.raises(click.UsageError, match="For a time write @1795424400000"):
+        parse_position("1795424400000")
+
+
 @pytest.mark.parametrize(
     "text", ["", "begin", "--1", "1.5", "@", "@noon", "25:00", "2026-13-01", "-1x"]
 )
@@ -78,8 +83,8 @@ def test_time_text_is_parsed_in_the_local_or_its_own_zone(text, moment):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("15:31", "in the future"),
-        ("2027-01-01", "in the future"),
+        ("15:31", "in the future. Add a date to mean another day"),
+        ("2027-01-01", "in the future. Give a time that is over"),
         ("-60w5200d90000d", "before 1970"),
         ("1969-01-01", "before 1970"),
         ("1795424400", "Write 13 digits"),

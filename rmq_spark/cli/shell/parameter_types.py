@@ -147,6 +147,10 @@ def parse_position(text: str) -> TopicPosition:
     text = text.strip()
     if text.lower() in _WORDS:
         return TopicPosition(_WORDS[text.lower()])
+    if re.fullmatch(rf"[0-9]{{{_MS_DIGITS},18}}", text):
+        raise click.BadParameter(
+            f"{text} is not an offset that a queue can have. For a time write @{text}"
+        )
     if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
         signs = {"-": PositionKind.BACKWARD, "+": PositionKind.FORWARD}
         return TopicPosition(signs.get(text[0], PositionKind.OFFSET), int(text.lstrip("+-")))
@@ -176,8 +180,10 @@ def parse_time_ms(text: str, now: float) -> int:
         return int(text)
     found = parse_clock_or_day_ms(text, now)
     if found > now * 1_000:
+        is_clock = _CLOCK.fullmatch(text) is not None
+        remedy = "Add a date to mean another day, for example 2026-11-23T18:00"
         raise ValueError(
-            f"{text} is in the future. Add a date to mean another day, for example 2026-11-23T18:00"
+            f"{text} is in the future. {remedy if is_clock else 'Give a time that is over'}"
         )
     return _check_epoch(text, found)
 

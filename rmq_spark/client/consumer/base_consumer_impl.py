@@ -51,7 +51,12 @@ from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
 )
-from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel
+from rmq_spark.wire.bodies.clients import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+)
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.remoting.command import CURRENT_VERSION
@@ -97,7 +102,10 @@ class BaseConsumerImpl(GroupLifecycle):
         )
         self._topics_cache = self._subscriptions, frozenset[str]()
         current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # the dict is replaced
-        self._brokers = GroupBrokerClient(self._instance, self.group, current)
+        self._brokers = GroupBrokerClient(
+            *(self._instance, self.group, current),
+            starts_at_time=settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+        )
         self._offset_store = self._new_offset_store()
         rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
         self._rebalance_service = RebalanceService(self, rule, self._brokers, self._instance)

@@ -105,7 +105,7 @@ class _PendingPop(NamedTuple):
 def check_pop_start(start: str) -> None:
     """Raise an error if a group that pops cannot begin there: brokers know two places only."""
     check_kind("start", start, str, "a string (str)", '"earliest"')
-    if start not in (EARLIEST, LATEST):
+    if start.lower() not in (EARLIEST, LATEST):
         needed = '"earliest" or "latest", because groups that pop cannot begin elsewhere'
         raise MessageRejected("start", needed, start)
 
@@ -215,7 +215,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         check_pop_start(start)
         check_flag("in_order", in_order)
         super().__init__(self.group, namesrv, instance, namespace)
-        self._init_mode = _FROM_FIRST if start == EARLIEST else _FROM_LAST
+        self._init_mode = _FROM_FIRST if start.lower() == EARLIEST else _FROM_LAST
         self._in_order = in_order
         self._namespace = self._instance.namespace
         self._member = PopMember(self._full_group, lambda: self._subscriptions.values())  # noqa: PLW0108  # they are replaced

@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+from datetime import timedelta
 
 import pytest
 
@@ -10,7 +11,15 @@ from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetSto
 from rmq_spark.client.errors import RequestTimeout
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import EmbeddedBroker, LitePullConsumer, Message, Producer, PushConsumer, aio
+from rocketpoll import (
+    EmbeddedBroker,
+    LitePullConsumer,
+    Message,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    aio,
+)
 
 QUEUE, RETRY = MessageQueue("T", "b", 0), MessageQueue("%RETRY%G", "b", 0)
 
@@ -94,6 +103,42 @@ def test_push_consumer_started_at_a_time_reads_what_was_stored_later(orders):
         consumer.subscribe("orders")
         bodies = {each.body for _ in range(2) for each in found.get(timeout=20)}
     assert bodies == {b"one", b"two"}
+
+
+@pytest.fixture(scope="module")
+def hour_later():
+    """A broker with a message, and one that it has stored an hour later; and that time."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders", queues=1)
+        broker.send("orders", b"early")
+        broker.clock.advance(timedelta(hours=1))
+        broker.send("orders", b"late")
+        yield broker.address, broker.messages("orders")[1].store_timestamp
+
+
+def test_lite_pull_consumer_started_at_a_time_skips_earlier_messages_of_a_new_topic(hour_later):
+    """Where a broker says 0 to a group that starts at the end."""
+    address, later = hour_later
+    with LitePullConsumer("lite", address, start=later) as consumer:
+        consumer.subscribe("orders")
+        assert [each.body for each in consumer.poll(timeout_ms=20_000)] == [b"late"]
+
+
+def test_push_consumer_started_at_a_time_skips_earlier_messages_of_a_new_topic(hour_later):
+    address, later = hour_later
+    found = queue.Queue()
+    listener = lambda messages, _: found.put(messages)  # noqa: E731  # as its callers write it
+    with PushConsumer("push", address, listener=listener, start=later) as consumer:
+        consumer.subscribe("orders")
+        assert [each.body for each in found.get(timeout=20)] == [b"late"]
+
+
+def test_simple_consumer_with_start_earliest_in_any_case_receives_everything(orders):
+    consumer = SimpleConsumer("pop", orders, start="Earliest")
+    consumer.subscribe("orders")
+    with consumer:
+        bodies = [each.body for each in consumer.receive(16, timeout_ms=20_000)]
+    assert bodies == [b"one", b"two"]
 
 
 def test_asyncio_consumer_with_start_earliest_reads_everything(orders):

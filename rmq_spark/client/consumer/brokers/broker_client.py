@@ -93,17 +93,21 @@ class GroupBrokerClient:
         client: ClientInstance,
         group: str,
         subscription_of: Callable[[str], SubscriptionData | None],
+        *,
+        starts_at_time: bool = False,
     ) -> None:
         """Make a client; ``subscription_of`` returns a topic's present subscription, if any.
 
         A response for a replaced subscription is ignored, because the broker may have skipped
-        messages that the new one selects.
+        messages that the new one selects. With ``starts_at_time``, a queue without a stored offset
+        has none, where brokers say 0 so that a group that starts at the end misses nothing.
         """
         self._client = client  # its id is read when needed: it changes with a fork
         self._subscription_of = subscription_of
         self._api = client.api
         self._routes = client.routes
         self._group = group
+        self._set_zero_if_not_found = not starts_at_time
         self._suggested_broker_ids: dict[MessageQueue, int] = {}
         self._suspect_records: dict[MessageQueue, bytes] = {}
 
@@ -223,7 +227,10 @@ class GroupBrokerClient:
 
     def consumer_offset(self, queue: MessageQueue) -> int | None:
         """Return the offset that the group has stored for a queue, or None."""
-        return self._api.query_consumer_offset(self._master_address(queue), self._group, queue)
+        return self._api.query_consumer_offset(
+            *(self._master_address(queue), self._group, queue),
+            set_zero_if_not_found=self._set_zero_if_not_found,
+        )
 
     def update_consumer_offset(self, queue: MessageQueue, offset: int, *, is_one_way: bool) -> None:
         """Store the group's offset of a queue."""
