@@ -177,34 +177,11 @@ def test_answer_to_a_long_held_pull_is_verified_against_the_queue(held_on, messa
     assert (held_on.consumer.consumed, held_on.consumer.corrected) == ([5], [])
 
 
-def test_held_pull_response_counts_if_the_last_message_is_unchanged(held_on):
-    held_on.consumer.stored[5] = received(5)
-    held_on.answer(in_doubt(pulled(*several(6), then=7)))
-    held_on.tasks.move(0)
-    assert (held_on.consumer.scanned_to, held_on.offsets) == ([5], [5, 6, 7])
-    assert held_on.consumer.consumed == [5, 6]
-
-
 def test_unverified_answer_is_dropped_after_a_new_subscription(held_on):
     held_on.consumer.stored[5] = received(5)
     held_on.answer(in_doubt(pulled(*several(6), then=7)))
     held_on.task.restart()
     held_on.tasks.move(0)
-    assert (held_on.offsets, held_on.consumer.consumed) == ([5, 6, 6], [5])
-
-
-def test_doubtful_pull_result_is_checked_again_after_the_broker_was_unreachable(
-    held_on, monkeypatch
-):
-    def is_down(*_):
-        raise DOWN
-
-    with monkeypatch.context() as patched:
-        patched.setattr(held_on.consumer, "message_at", is_down)
-        held_on.answer(in_doubt(pulled(*several(6), then=7)))
-        held_on.tasks.move(0)
-    held_on.consumer.stored[5] = received(5)
-    assert held_on.comes_back_after(1_000)
     assert (held_on.offsets, held_on.consumer.consumed) == ([5, 6, 6], [5])
 
 
@@ -253,19 +230,6 @@ def test_pull_request_is_retried_after_a_delay_that_depends_on_its_failure(bench
     bench.consumer.refuses = None
     assert bench.comes_back_after(ms)
     assert set(bench.offsets) == {5}
-
-
-@pytest.mark.parametrize("where", ["pull", "consume"])
-def test_pull_is_retried_after_an_exception_in_pull_or_consume(bench, monkeypatch, where):
-    def breaks(*_):
-        raise ZeroDivisionError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(bench.consumer, where, breaks)
-        bench.start()
-        if where == "consume":
-            bench.answer(pulled(*several(5), then=6))
-    assert bench.comes_back_after(1_000)
 
 
 def test_unlocked_orderly_queue_is_pulled_later(bench):

@@ -224,20 +224,6 @@ def test_failed_first_offset_request_is_repeated(bench):
     assert bench.source.offsets == [5]
 
 
-def test_pull_task_retries_the_same_offset_a_second_after_a_failure(bench):
-    bench.start()
-    bench.source.answer(DOWN)
-    assert bench.waits(1_000)
-    assert bench.source.offsets == [5, 5]
-
-
-def test_pull_request_that_cannot_be_sent_is_retried_after_a_second(bench):
-    bench.source.refuses = DOWN
-    bench.start()
-    bench.source.refuses = None
-    assert bench.waits(1_000)
-
-
 @pytest.mark.parametrize("where", ["first_offset", "pull", "deliver"])
 def test_pull_task_continues_after_unexpected_error(bench, monkeypatch, where):
     def breaks(*_):
