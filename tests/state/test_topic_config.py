@@ -181,25 +181,6 @@ def test_topic_without_inheritable_default_is_not_created(topics):
     assert topics.get("T") is None
 
 
-@pytest.mark.parametrize(
-    ("bad", "why"),
-    [
-        (config("../x"), "other characters"),
-        (config(""), "blank"),
-        (config("%LMQ%x"), "the topic %LMQ%x is a light queue of RocketMQ 5"),
-        (config("T", queues=0), "1 to 4096 read queues, not 0"),
-        (replace(config("T"), write_queue_nums=1 << 31), "write queues"),
-        (config("T", perm=8), "cannot have permission 8"),
-        (config("T", perm=-1), "cannot have permission -1"),
-    ],
-)
-def test_invalid_topic_config_is_refused_with_the_reason(topics, bad, why):
-    before = topics.wrapper()
-    with pytest.raises(ValueError, match=why):
-        topics.put(bad)
-    assert topics.wrapper() == before
-
-
 def test_schedule_topic_gains_queues_with_delay_levels_and_never_loses_any(tmp_path, clock, topics):
     topics.save()
     more = topics_in(tmp_path, clock, delay_levels=20)
