@@ -101,6 +101,7 @@ class _Nursery:
             os.close(writable)
             while "born" not in (said := self._next()):
                 self._note(said)
+            self._ends.pop(said["born"], None)  # of an earlier broker with this process id
         return ForkedBroker(self, said["born"], os.fdopen(readable, encoding="utf-8"))
 
     def hear(self, seconds):
