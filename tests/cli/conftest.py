@@ -1,5 +1,5 @@
-"""The command line in this process, on a broker of each kind; a Python without pyspark, for
-commands that say so."""
+"""The command line in this process, on a broker of each kind; and a missing pyspark, for commands
+that report it."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Ran(NamedTuple):
 
 @pytest.fixture(scope="module", params=EVERY_CLUSTER)
 def kind(request):
-    """The kind of broker: ours, or a release of RocketMQ."""
+    """Return the kind of broker: ours, or a release of RocketMQ."""
     return request.param
 
 
 @pytest.fixture(scope="module")
-def broker_directory(kind, tmp_path_factory):  # each kind has one of its own
-    """The directory of the broker, in which its ``store`` lies."""
+def broker_directory(kind, tmp_path_factory):  # pytest needs the dependency on the kind
+    """Return the directory of the broker, which contains its ``store``."""
     return tmp_path_factory.mktemp("broker")
 
 
 @pytest.fixture(scope="module")
 def addresses(kind, broker_directory):
-    """One broker for each file of tests."""
+    """Run one broker for each file of tests; return its addresses."""
     with running(kind, broker_directory) as found:
         yield found
 
@@ -65,7 +65,8 @@ def cluster(addresses):
 
 @pytest.fixture
 def run(capsys, monkeypatch, request):
-    """Run a command as a shell would, on the cluster if the test has one."""
+    """Return a function that runs a command as a shell would, on the test's cluster if
+    it has one."""
     for variable in ("NAMESRV_ADDR", "ROCKETPOLL_ACCESS_KEY", "ROCKETPOLL_SECRET_KEY"):
         monkeypatch.delenv(variable, raising=False)
     if "cluster" in request.fixturenames:

@@ -1,4 +1,4 @@
-"""The archive for Spark's workers contains all that they need."""
+"""The archive for Spark's workers contains all packages that they need."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from support.programs.python_programs import bare_python
 from rmq_spark.cli.main import main
 
 CLUSTER = ("numpy", "pyarrow", "orjson", "pyspark", "py4j")
-"""Packages that the workers of a cluster have."""
+"""Packages that the workers of a cluster already have."""
 
 USE = """
 import sys
@@ -91,7 +91,7 @@ def test_archive_that_cannot_be_written_keeps_the_previous_one(tmp_path):
         "sys.exit(main(sys.argv[1:]))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-B", "-c", program, "archive", path],  # byte code would be cut short, too
+        [sys.executable, "-B", "-c", program, "archive", path],  # byte code would be truncated, too
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""Each command with bad input prints one line that says what is wrong and what to do."""
+"""Each command with bad input prints one line that names the problem and the remedy."""
 
 import json
 
@@ -65,10 +65,10 @@ VERBS = {
     "checkpoint --lag": ("checkpoint", CHECKPOINT, "--lag"),
     "checkpoint --to-group": ("checkpoint", CHECKPOINT, "--to-group", "billing", "--yes"),
 }
-"""A call of each verb that asks a cluster."""
+"""A call of each verb that queries a cluster."""
 
 GO_ON_AND_TELL = {"cluster health", "console", "exporter", "doctor"}
-"""Commands that report the state of the cluster; each has tests of its own."""
+"""Commands that report the state of the cluster; each has its own tests."""
 ASK_NO_CLUSTER = {
     *("broker", "demo", "archive", "completion", "store dump", "store verify", "store stat"),
     *("profile list", "profile show", "profile create", "profile use", "profile delete"),
@@ -81,17 +81,18 @@ NEED_A_TOPIC = (
     *("checkpoint --lag", "checkpoint --to-group"),
 )
 GO_ON = ("cluster info", "produce", "request", "bench produce", "recall")
-"""Commands that succeed with one of two brokers; recall asks the broker of its handle."""
+"""Commands that succeed with one of two brokers; recall uses the broker of its handle."""
 
 NOT_REFUSED = ("cluster info", "sink list", "sink forget")
-"""The first tells it in a table; the others ask brokers of ours alone, which refuse nobody."""
+"""Commands that do not fail on refusals: the first shows them in a table; the others query only
+brokers of ours, which refuse nobody."""
 
 NEED_USERS = ("user ", "acl ")
 """Commands that a broker without authentication refuses."""
 
 ASK_ONLY_NAME_SERVERS = ("cluster info",)
 HELPLESS = ("produce", "request", "recall")
-"""Commands that know no topic without a broker, and say so."""
+"""Commands that find no topic without a broker, and report that."""
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def checkpoint(tmp_path):
 
 @pytest.fixture
 def called(run, checkpoint, tmp_path):
-    """Run a command of the table with more arguments."""
+    """Return a function that runs a command of the table with more arguments."""
 
     def called(verb, *more):
         places = {CHECKPOINT: checkpoint, LAKE: str(tmp_path / "lake")}
@@ -119,7 +120,8 @@ def called(run, checkpoint, tmp_path):
 
 @pytest.fixture
 def failed(called):
-    """Run a command of the table; return the one error line without the command's name."""
+    """Return a function that runs a command of the table, and returns its one error line without
+    the command's name."""
 
     def failed(verb, *more):
         ran = called(verb, *more)
@@ -248,7 +250,7 @@ def test_command_without_topic_permission_says_why(run, cluster, verb, perm, why
 
 @pytest.mark.parametrize("verb", [each for each in VERBS if each not in NOT_REFUSED])
 def test_command_without_account_permission_asks_for_other_keys(failed, verb):
-    """RocketMQ refuses by the request if access lists do not allow it."""
+    """RocketMQ's access lists may deny the request code itself."""
     refused = (ResponseCode.NO_PERMISSION, "billing may not do this")
     bodies = {}
     with name_server_of(bodies, refused) as server:

@@ -1,4 +1,4 @@
-"""``rocketpoll checkpoint``: what it displays, and how a query continues from its checkpoint."""
+"""``rocketpoll checkpoint`` shows checkpoints, and prints how to continue a query from one."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from rmq_spark.cli.main import main
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Write a checkpoint of twelve batches, of which the last is not committed."""
+    """Write a checkpoint of twelve batches; the last is not committed."""
     for folder in ("offsets", "commits"):
         (tmp_path / folder).mkdir()
     for number in range(12):

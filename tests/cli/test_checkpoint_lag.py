@@ -1,4 +1,4 @@
-"""A query's lag computed from its checkpoint, and a group moved to the query's position."""
+"""A query's lag, computed from its checkpoint, and a group moved to the query's offsets."""
 
 import json
 
@@ -76,7 +76,8 @@ def test_checkpoint_to_group_sets_offsets_of_the_query(run, cluster, topic, chec
     cluster.store_offset(group, topic, 1, 0)
     dry = run("checkpoint", directory, "--to-group", group, "--dry-run", "-o", "json").json
     found = [(row["committed"] or 0, row["to"], row["behind"]) for row in dry]
-    assert found == [(1, 4, 2), (0, 2, 0)]  # of the other, young queue some say 0, and some nothing
+    # for the other, young queue some brokers report 0, others nothing
+    assert found == [(1, 4, 2), (0, 2, 0)]
     assert cluster.stored_offset(group, topic, 0) == 1
     ran = run("checkpoint", directory, "--to-group", group, "--yes")
     assert ran.err == "moved\n"
@@ -97,6 +98,7 @@ def test_checkpoint_with_several_sources_needs_a_source_choice(run, cluster, top
     assert (ran.code, ran.err) == (0, "moved\n")
     assert group in run("group", "list").out
     assert cluster.stored_offset(group, other, 0) == 1
-    assert cluster.stored_offset(group, topic, 0) in (None, 0)  # of a young queue, RocketMQ says 0
+    # RocketMQ reports 0 for a young queue
+    assert cluster.stored_offset(group, topic, 0) in (None, 0)
     why = run("checkpoint", directory, "--to-group", group, "--batch", "9").err
     assert "has the batches 0 to 1, not 9" in why

@@ -1,4 +1,4 @@
-"""``rocketpoll cluster``: which brokers and name servers are there, and whether all is well."""
+"""``rocketpoll cluster``: the brokers and name servers, and whether they are healthy."""
 
 import threading
 import time
@@ -105,4 +105,4 @@ def test_cluster_health_finds_a_killed_broker(run, two_brokers):
     back = run("cluster", "health", "--namesrv", address, "--exit-when-healthy", "--interval", 0.1)
     starting.join()
     assert back.code == 0
-    assert "FAIL" in back.out  # as it was at first
+    assert "FAIL" in back.out  # as before

@@ -24,14 +24,15 @@ AFTERNOON = datetime(2026, 11, 24, 14, 30).astimezone().timestamp()
 
 @pytest.mark.parametrize("line", LINES)
 def test_every_command_on_the_command_line_page_parses(line, tmp_path, monkeypatch):
-    monkeypatch.setattr(time, "time", lambda: AFTERNOON)  # before nine, @09:00 is in the future
+    # before nine, @09:00 would be in the future
+    monkeypatch.setattr(time, "time", lambda: AFTERNOON)
     (tmp_path / "store").mkdir()
     command = cli.command_tree()
     context = click.Context(command, info_name="rocketpoll")
     words = [word.replace("~", str(tmp_path)) for word in shlex.split(line)[1:]]
     while isinstance(command, click.Group):
         _, command, words = command.resolve_command(context, words)
-    command.make_context(line, words)  # raises if it means nothing
+    command.make_context(line, words)  # raises if the line is invalid
 
 
 def test_command_line_page_names_exactly_the_existing_commands():

@@ -29,7 +29,7 @@ def test_completion_script_is_accepted_by_its_shell(run, shell):
     assert script.code == 0
     assert "_ROCKETPOLL_COMPLETE" in script.out
     program = shutil.which(shell)
-    if program is not None:  # else the script's text is all that can be looked at
+    if program is not None:  # if the shell is missing, only the script's text is checked
         checked = [program, "-n"] if shell != "fish" else [program, "--no-execute"]
         done = subprocess.run(
             checked, input=script.out, capture_output=True, text=True, check=False
@@ -75,7 +75,7 @@ def test_topics_groups_and_profiles_complete(cluster, tmp_path):
         ("rocketpoll consume %", []),
         ("rocketpoll consume broker-", []),
     ):
-        wait_until(words, lambda: completed(words, **here) == names)  # noqa: B023  # at once
+        wait_until(words, lambda: completed(words, **here) == names)  # noqa: B023  # as soon as the name is known
     option = f"rocketpoll consume --namesrv {cluster.name_server} shop"
     away = {"NAMESRV_ADDR": "127.0.0.1:1"}
     wait_until("names", lambda: completed(option, **away) == [topic])

@@ -31,7 +31,7 @@ namespace = eu
 
 @pytest.fixture
 def access_of(monkeypatch, tmp_path):
-    """Return the access that a command gets from some options."""
+    """Return a function that returns the access settings of a command with some options."""
     for variable in ("NAMESRV_ADDR", "ROCKETPOLL_ACCESS_KEY", "ROCKETPOLL_SECRET_KEY"):
         monkeypatch.delenv(variable, raising=False)
     path = tmp_path / "profiles.ini"
@@ -208,7 +208,8 @@ def test_split_commands_marks_only_whole_commands_of_a_sentence(access_of):
 def test_suggested_command_contains_the_connection_options(access_of, name):
     has_connection = any(each.name == "namesrv" for each in EVERY[name].params)
     parts = list(access_of("--namesrv", "a:1").split_commands(f"see rocketpoll {name} for more"))
-    if name in ("doctor", "checkpoint", "demo", "profile create"):  # no sentence names these
+    # their sentences have no variable part
+    if name in ("doctor", "checkpoint", "demo", "profile create"):
         return
     assert any("--namesrv a:1" in part for part, _ in parts) is has_connection
 

@@ -1,4 +1,4 @@
-"""``rocketpoll consume``: any start position, filters, following; no group's offsets change."""
+"""``rocketpoll consume``: start positions, filters, following; it changes no group's offsets."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ ROCKETPOLL = [sys.executable, "-m", "rocketpoll"]
 
 @pytest.fixture
 def filled(cluster):
-    """Fill a topic of two queues with the bodies 0 to 9 in turn; even ones have the tag red."""
+    """Fill a topic of two queues round-robin with the bodies 0 to 9; even ones have the tag red."""
     topic = cluster.topic(queues=2)
     for number in range(10):
         cluster.send(
@@ -283,7 +283,7 @@ def test_consume_follow_prints_new_messages(run, cluster):
 
         def have_come():
             for each in (topic, other):
-                cluster.send(each, "x", queues=1)  # tail may have begun behind those before
+                cluster.send(each, "x", queues=1)  # tail may have started after the earlier ones
             return {f"{topic}\n", f"{other}\n"} <= set(said)
 
         wait_until("a message of each topic", have_come)

@@ -1,6 +1,6 @@
 """``produce --json`` and ``dlq resend`` send the same message that ``consume -o json`` printed.
 
-Keys are separated by U+0020 alone, as in the index and Java's producers.
+Only U+0020 separates keys, as in the index and in Java's producers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The diagnosis of a group: in which condition it is, from its state and from two looks."""
+"""The diagnosis of a group, from its state and from two surveys."""
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -97,7 +97,7 @@ def test_offset_watch_needs_two_checks_to_say_whether_a_group_moves():
     assert look(4, 1) is True
     assert look(4, STILL_MS - 1) is True
     assert look(4, 1) is False
-    assert look(10, 1) is None  # no lag: nothing to watch
+    assert look(10, 1) is None  # no lag, so nothing to diagnose
     assert look(10, STILL_MS) is None
 
 
@@ -140,12 +140,12 @@ def test_examination_and_diagnosis_name_the_queue_that_has_waited_longest(cluste
     reader = Clients(cluster).lite(group, topic, auto_commit=False)
     wait_until("its queues", lambda: len(reader.assignment()) == queues)
     with Admin(cluster.name_server) as admin, Producer("P", cluster.name_server) as producer:
-        for number in reversed(range(queues)):  # the last one first, each in its own millisecond
+        for number in reversed(range(queues)):  # the last queue first, each in its own millisecond
             queue = cluster.queue(topic, number)
             producer.send(Message(topic, b"x"), queue)
             admin.set_offset(group, queue, 0)
             sent_at = current_time_ms()
-            wait_until("the next millisecond", lambda: current_time_ms() > sent_at + 1)  # noqa: B023  # used within the turn
+            wait_until("the next millisecond", lambda: current_time_ms() > sent_at + 1)  # noqa: B023  # needed before the next send
         state = admin.describe_group(group)
         later = current_time_ms() + WAIT_MS
         examined = examine_group(admin, group, OffsetWatch(), later)

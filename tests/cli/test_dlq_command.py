@@ -1,4 +1,4 @@
-"""``rocketpoll dlq``: which groups have dead letters, what they contain, how they are resent."""
+"""``rocketpoll dlq``: groups with dead letters, their content, and resending."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 @pytest.fixture
 def buried(run, cluster):
-    """Create a group with two dead letters of a topic, which has consumed a third message."""
+    """Create a group with two dead letters of a topic; it has consumed a third message."""
     clients = Clients(cluster)
     topic, group = cluster.topic(queues=1), cluster.group()
     run("produce", topic, "-t", "red", "-k", "k", "-p", "a=b", stdin=b"bad 1\ngood\nbad 2\n")

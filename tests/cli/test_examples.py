@@ -39,7 +39,7 @@ SAID = (
     r"|rocketpoll: NAMESRV_ADDR is set and has precedence. Unset it\n"
     r"|(created the directory \S+\n)*wrote \S+, .+\n"
 )
-"""Lines on stderr that may accompany a result."""
+"""Lines that stderr may contain besides the result."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_each_command_help_shows_an_example(run, name):
     assert isinstance(verb, CommandWithExample)
     assert verb.example.startswith(("rocketpoll ", "echo ", "seq "))
     assert f"rocketpoll {name}" in verb.example
-    if name == "broker":  # its help is written by its process
+    if name == "broker":  # its own process prints the help
         return
     said = run(*name.split(), "--help")
     assert said.code == 0
@@ -201,7 +201,7 @@ def test_help_example_runs_as_written(home, cluster, stage, shell, name, line):
     assert re.fullmatch(SAID, err)
     _, _, file = line.partition(" > ")
     said = (home / file).read_text("utf-8") if file else out
-    # nothing was stored in the minutes that such an example names
+    # no message was stored in the minutes that such an example names
     assert bool(said) != ("--until 2026" in line)
 
 
@@ -213,7 +213,7 @@ def write_profiles(home, names):
 
 
 def serves(shell, name, line):
-    """A command that serves prints its address, and exits cleanly after SIGTERM."""
+    """Check that a serving command prints its address, and exits cleanly after SIGTERM."""
     with shell(f"exec {line}") as serving:
         try:
             said = serving.stdout.readline()

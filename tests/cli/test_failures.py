@@ -1,4 +1,4 @@
-"""Client errors appear on the command line as one line that says what to do."""
+"""Client errors appear on the command line as one line with the remedy."""
 
 import errno
 import logging
@@ -59,7 +59,8 @@ AT = "b:1"
 )
 def test_error_line_ends_with_a_remedy(error, remedy):
     line = describe_error(error)
-    problem = re.split(r"\. (?:Check that|Write for example)", str(error))[0]  # not for programs
+    # without the advice to programmers
+    problem = re.split(r"\. (?:Check that|Write for example)", str(error))[0]
     assert line.startswith(problem.removesuffix("; check that a broker listens there"))
     assert remedy in line
 

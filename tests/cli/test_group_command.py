@@ -1,4 +1,4 @@
-"""``rocketpoll group``: why a group is stuck, and how it is moved to another position."""
+"""``rocketpoll group``: why a group is stuck, and seeks to other offsets."""
 
 import re
 import sys
@@ -21,8 +21,8 @@ def clients(cluster):
 
 @pytest.fixture
 def billing(cluster):
-    """Create a group at offset 2 of 5 in queue 0 and at 1 of 3 in queue 1; return it and
-    its topic."""
+    """Create a group at offset 2 of 5 in queue 0 and at 1 of 3 in queue 1; return it
+    and its topic."""
     topic, group = cluster.topic(queues=2), cluster.group()
     for queue_id, count in enumerate((5, 3)):
         cluster.send(topic, *range(count), queue_id=queue_id)
@@ -201,7 +201,7 @@ REPLACING = {
     "clone": lambda group: ("clone", f"{group}-source", group),
     "delete": lambda group: ("delete", group),
 }
-"""Commands that replace or delete what a group has committed."""
+"""Commands that replace or delete a group's committed offsets."""
 
 
 @pytest.mark.parametrize("command", REPLACING)
@@ -251,7 +251,7 @@ def test_group_seek_notifies_an_online_group(run, cluster, clients, kind):
     clients.push(listener, group, topic)
     cluster.send(topic, "one", "two", queues=1)
     listener.wait_for(["one", "two"])
-    if kind != "rocketpoll":  # which resets no group that has committed nothing yet
+    if kind != "rocketpoll":  # RocketMQ does not reset a group without committed offsets
         wait_until("its offsets", lambda: cluster.stored_offset(group, topic) == 2)
     ran = run("group", "seek", group, "--topic", topic, "--to", "start", "--yes")
     assert ran.code == 0, ran.err

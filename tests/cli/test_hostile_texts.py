@@ -31,7 +31,7 @@ STYLES = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[hl]|\x1b\[[0-9]*[AK]|\r")
 
 VERBS = {
     "consume": ["consume T", r"consume T -f %s|%k|%g|%h|%i\n", "consume T --key {key}"],
-    "tail": [],  # it waits for messages: it prints them as `consume --follow` does
+    "tail": [],  # it waits for messages, and prints them as `consume --follow` does
     "message": ["message {id}", "message {id} --topic T", "message {evil}"],
     "group list": ["group list"],
     "group describe": ["group describe G", "group describe {evil}"],
@@ -48,7 +48,7 @@ VERBS = {
     "store verify": ["store verify {store}"],
     "sink list": ["sink list"],
 }
-"""Calls of the verbs that print what others have written."""
+"""Calls of the verbs that print texts of other clients."""
 
 OF_OUTPUTS = {
     verb: next((each.type.choices for each in command.params if each.name == "output"), ())
@@ -125,7 +125,7 @@ def evil(tmp_path_factory):
 
 @pytest.fixture
 def on_a_terminal(evil, monkeypatch):
-    """Run a command; return everything that it writes to a terminal."""
+    """Return a function that runs a command and returns everything that it writes to a terminal."""
     monkeypatch.setenv("NAMESRV_ADDR", evil["address"])
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
@@ -172,7 +172,7 @@ def test_json_means_the_same_in_a_terminal_and_a_pipe(evil, on_a_terminal, run, 
     on_terminal = json.loads(on_a_terminal("group describe G -o json"))
     assert owners == [row["member"] for row in on_terminal["queues"]]
     assert all(EVIL in owner for owner in owners)
-    for text in (piped, described):  # it may go to a terminal by way of `head` or `less`
+    for text in (piped, described):  # it may reach a terminal through `head` or `less`
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
 
 

@@ -1,4 +1,4 @@
-"""The installed Java is detected, and a missing or old one is named with the remedy."""
+"""The installed Java is detected; a missing or old one is named with the remedy."""
 
 import os
 
@@ -55,7 +55,7 @@ def test_java_home_without_java_is_reported(tmp_path, monkeypatch):
     assert java_fault().startswith(f"JAVA_HOME={tmp_path} has no bin/java")
 
 
-# ---- the installed PySpark is found, or its wanted version is named
+# ---- the installed PySpark is found, or the required version is named
 
 
 def test_installed_pyspark_is_found():

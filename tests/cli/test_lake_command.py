@@ -40,7 +40,7 @@ def send(broker, *numbers):
 
 
 def rows_of(table):
-    """Return the rows of a table, in which each message must occur once."""
+    """Return the rows of a table; check that each message occurs once."""
     rows = pa.table(DeltaTable(table).to_pyarrow_table()).to_pylist()
     places = {(row["brokerName"], row["queueId"], row["queueOffset"]) for row in rows}
     assert len(places) == len(rows)
@@ -303,7 +303,7 @@ def test_lake_names_a_place_that_cannot_be_written(run, broker, tmp_path):
     assert len(refused.err.splitlines()) == 1
 
 
-# ---- kills: at each change of a file of the table, of those that one commit makes
+# ---- kills at each file change of a table's commit
 
 
 @pytest.mark.deep

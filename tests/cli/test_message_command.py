@@ -1,4 +1,5 @@
-"""``rocketpoll message`` displays one message: its position, its content, and who consumed it."""
+"""``rocketpoll message`` displays one message: its position, its content, and the groups that
+consumed it."""
 
 import json
 import threading
@@ -116,7 +117,7 @@ def test_message_command_reports_a_missing_message(run, sent):
     nowhere = run("message", strange)
     assert (nowhere.code, nowhere.out) == (1, "")
     assert f": none has message {strange}. Check the id" in nowhere.err
-    assert "searching " in nowhere.err  # also where stderr is a file
+    assert "searching " in nowhere.err  # also if stderr is a file
     no_id = run("message", "order 1").err
     assert "none has message order 1, and ids have 32, 34 or 56 hexadecimal digits" in no_id
     assert "rocketpoll consume TOPIC --key 'order 1'" in no_id

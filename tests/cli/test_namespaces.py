@@ -1,4 +1,4 @@
-"""Commands within a namespace show and take short names; those of a whole cluster full ones."""
+"""Commands within a namespace show and take short names; commands for a whole cluster full ones."""
 
 import json
 

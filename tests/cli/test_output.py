@@ -103,7 +103,8 @@ def test_rows_of_a_layout_stay_on_one_line_each(monkeypatch):
     assert "d ago" in lines[200][1]
     assert lines[60][0].split() == ["name", "count", "tags"]
     assert "nnn…  12,345  ttt" in lines[60][1]
-    monkeypatch.setattr(sys, "stdout", io.StringIO())  # a program may read it
+    # without a terminal, as if a program reads it
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
     shown(layout=layout)
     assert sys.stdout.getvalue().splitlines()[1].split()[:2] == ["n" * 50, "12345"]
 

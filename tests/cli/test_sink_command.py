@@ -1,4 +1,4 @@
-"""``rocketpoll sink`` displays what queries have committed, from manifests and without Spark."""
+"""``rocketpoll sink`` shows the committed batches of queries, from manifests and without Spark."""
 
 import pytest
 from support.stores.staged_batches import commit_batch
@@ -44,7 +44,7 @@ def test_sink_show_lists_the_latest_batches_with_repeats(run, committed):
     rows = run("sink", "show", committed, "query", "-o", "json").json
     found = [(row["batch"], row["rows"], row["run"], row["counts"]) for row in rows]
     assert found == [(0, 6, "run 1", True), (1, 9, "run 1", True), (1, 9, "run 2", False)]
-    assert [row["bytes"] for row in rows] == [3, None, 3]  # not without reading parts
+    assert [row["bytes"] for row in rows] == [3, None, 3]  # unknown unless it reads all parts
     [last] = run("sink", "show", committed, "-n", 1, "-o", "json").json
     assert (last["sink"], last["run"]) == ("large", None)
 

@@ -22,7 +22,7 @@ def test_sql_init_infers_columns_of_json_bodies_from_the_newest_messages(run, cl
     topic = cluster.topic(queues=1)
     cluster.send(topic, "text", json.dumps({"id": 1, "total": 2.5, "tags": "own"}), queues=1)
     assert "`id` BIGINT, `total` DOUBLE,\n" in run("sql", "init", topic, "--infer", 1).out
-    assert "BIGINT," not in run("sql", "init", topic, "--infer", 2).out  # not all are JSON
+    assert "BIGINT," not in run("sql", "init", topic, "--infer", 2).out  # not all bodies are JSON
 
 
 def test_sql_init_takes_given_columns(run, cluster):

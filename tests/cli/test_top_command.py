@@ -88,7 +88,7 @@ def asked(monkeypatch):
 
 @pytest.fixture
 def rows(monkeypatch):
-    """Return how many offsets the answers about topics and groups contained."""
+    """Count the offsets in the answers about topics and groups."""
     counts, body = [], TypedRequests.body
 
     def counted(self, kind, *arguments, **more):

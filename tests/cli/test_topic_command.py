@@ -71,7 +71,7 @@ def test_topic_list_puts_the_largest_topic_first(run, cluster):
     sizes = {row["topic"]: (row["messages"], row["bytes"]) for row in rows}
     assert sizes[small][0] == 6
     assert sizes[big][0] == 2
-    assert 20_000 < sizes[big][1] < 22_000  # each id has its body in it
+    assert 20_000 < sizes[big][1] < 22_000  # each id includes its body
     names = [row["topic"] for row in rows]
     assert names.index(big) < names.index(small)
     table = run("topic", "list", "--sizes").lines

@@ -1,4 +1,4 @@
-"""``rocketpoll topic copy``: what a copy keeps, where it continues, and what it refuses."""
+"""``rocketpoll topic copy``: which fields a copy keeps, where it continues, and what it refuses."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_copy_keeps_all_but_store_times_and_says_where_each_message_was(run, clu
             "COPY_ORIGIN_QUEUE_ID": str(each["queue"]),
             "COPY_ORIGIN_QUEUE_OFFSET": str(each["offset"]),
         }
-    # Run again, it copies what is new.
+    # A second run copies the new message.
     run("produce", topic, stdin=b"one more")
     wait_until("all", lambda: len(messages_of(run, topic)) == 11)
     assert sum(row["copied"] for row in run("topic", "copy", topic, to, "-o", "json").json) == 1
@@ -98,7 +98,7 @@ def test_copy_between_positions_continues_past_the_copied_messages(run, brokers)
     source, destination = brokers
     first = copied(run, brokers, "--from", "+5", "--until", "+8")
     assert [(row["from"], row["until"], row["copied"]) for row in first.json] == [(5, 8, 3)] * 2
-    # It never goes back: a queue is copied in order.
+    # A queue is copied in order, so it never goes back.
     assert [row["copied"] for row in copied(run, brokers, "--from", "3").json] == [12, 12]
     assert Counter(bodies(destination)) == Counter(
         each.body.decode() for each in source.messages("T") if each.queue_offset >= 5

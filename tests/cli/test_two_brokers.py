@@ -1,7 +1,7 @@
 """The command line on a cluster of two brokers, with a topic, a group and its members on both.
 
-Each number is a sum over the brokers, or each broker's own by name; a member counts once, however
-many brokers it is connected to.
+Each number is a sum over the brokers, or listed by broker; a member counts once, however many
+brokers it is connected to.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Usage errors name the problem and what to write, also for those who know other tools."""
+"""Usage errors name the problem and the remedy, also for users of other tools."""
 
 import click
 import pytest

@@ -83,7 +83,7 @@ def test_stuck_consumer_is_diagnosed_and_one_message_skipped_by_commands(run, cl
     assert described.lines[0].startswith("billing: 1 member online, 2 behind,")
     found = next(steps)
     assert json.loads(found.out)["body"] == "poison"
-    if kind == "4.9.7":  # it can tell members only of times, says the page: they are stopped first
+    if kind == "4.9.7":  # it can reset online members by time only, so the page stops them first
         member.shutdown()
         wait_until("nobody", lambda: not cluster.members("billing"))
     dry = next(steps)
@@ -126,7 +126,7 @@ def test_operator_walk_finds_the_topic_that_fills_the_disk(run, cluster, walk, b
     run("produce", small, stdin=b"x\n" * 3)
     run("produce", great, "--batch", 10, stdin=b"y" * 5_000 + b"\n" + b"z\n" * 9)
     run("produce", great, "--batch", 10, stdin=(b"y" * 5_000 + b"\n") * 20)
-    # A RocketMQ that has just been started has no figures of itself for a second.
+    # RocketMQ has no statistics in its first second.
     wait_until("figures", lambda: "in use" in run("cluster", "health").out)
     steps = walk(FILLS, words=(("~/store", broker_directory / "store"),))
     listed = next(steps)
@@ -143,7 +143,7 @@ def test_operator_walk_finds_the_topic_that_fills_the_disk(run, cluster, walk, b
 
 @pytest.fixture
 def broker(kind, tmp_path):
-    """Run a broker that acknowledges what is on its disk."""
+    """Run a broker that acknowledges after the flush."""
     if kind == "rocketpoll":
         made = RocketPollBroker("", tmp_path, FlushDiskType.SYNC_FLUSH)
     else:
@@ -169,7 +169,8 @@ def test_operator_walk_verifies_the_store_after_a_killed_broker(run, broker, wal
     down = run("cluster", "health", "-o", "json")
     assert down.code == 10
     found = " ".join(row["found"] for row in down.json)
-    assert "Connection refused" in found or "none is known" in found  # by a name server of 4.9
+    # the message of a 4.9 name server
+    assert "Connection refused" in found or "none is known" in found
     broker.start()
     steps = walk(KILLED, words=(("~/store", broker.root),))
     well = next(steps)

@@ -1,4 +1,4 @@
-"""What the tests of the processors share."""
+"""Fixtures of the processors' tests."""
 
 import pytest
 from support.brokers.admin_processors import AdminRoom
@@ -7,7 +7,7 @@ from support.brokers.processors import open_parts
 
 @pytest.fixture
 def room(tmp_path):
-    """Return an operator's view of a broker."""
+    """Return a broker's processors and tables."""
     room = AdminRoom(tmp_path)
     yield room
     room.shutdown()

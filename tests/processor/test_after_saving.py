@@ -1,4 +1,4 @@
-"""Changes are answered once they are saved."""
+"""Changes are answered after they are saved."""
 
 from support.brokers.connections import FakeConnection
 

@@ -1,4 +1,4 @@
-"""Settings, stats and housekeeping on request."""
+"""Requests for settings, statistics and housekeeping."""
 
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def test_housekeeping_request_triggers_cleaning(room, code):
     assert room.cleanings == 1
 
 
-# ---- the broker's settings as operators are shown them
+# ---- the broker's settings as operators see them
 
 
 CONFIG = BrokerConfig(

@@ -35,7 +35,7 @@ def dispatched(result, code=10, flag=0, park=never_parked):
 
 def test_dispatcher_calls_the_handler_of_a_code():
     assert dispatched(lambda request: request.respond(0, "return_path")).remark == "return_path"
-    assert dispatched(None) is None  # it comes later
+    assert dispatched(None) is None  # the response comes later
     families = [{10: handler(None)}, {11: handler(None)}]
     assert RequestDispatcher(families, 1_000, never_parked).codes == {10, 11}
 
@@ -233,11 +233,11 @@ def test_abandoned_handler_steps_are_closed():
     assert ended == [7]
 
 
-# ---- refusals counted
+# ---- counted refusals
 
 
 def refusals(*results, code=10, park=never_parked):
-    """Return the counts of refusals, by the handler's results in turn."""
+    """Return the counts of refusals after each of these handler results."""
     todo = iter(results)
 
     def one_after_another(connection, request):

@@ -10,5 +10,5 @@ def test_learning_is_on_credit_until_requests_have_paid_for_more():
     assert [budget.spend(), budget.spend()] == [True, False]
     budget.repay(4)
     assert [budget.spend(), budget.spend()] == [True, False]
-    budget.repay(1_000)  # nobody saves for later
+    budget.repay(1_000)  # the budget does not grow past its start
     assert [budget.spend() for _ in range(5)] == [True] * 3 + [False] * 2

@@ -1,4 +1,4 @@
-"""Changes by several clients at once, which the disk accepts or refuses in any order.
+"""Concurrent changes by several clients, which the disk accepts or refuses in any order.
 
 The table always holds, for each name, the last requested value that was not refused.
 """
@@ -157,7 +157,7 @@ class Clients:
         self._room, self._kind = room, kind
         self.aside = Aside(room)
         self._asked = {}
-        """By opaque: a name, and what it was to be."""
+        """Requested value by opaque and name."""
         self._is_refused = {}
 
     def ask(self, name, value):

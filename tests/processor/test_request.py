@@ -44,7 +44,7 @@ def test_header_of_decodes_by_the_requests_code():
 
 
 def test_long_json_body_must_be_strict_json():
-    """Parsing the lenient kind takes a hundred times as long."""
+    """Parsing lenient JSON takes a hundred times as long."""
     long = b'{"clientID":"%s",%s:1}'
     request = RemotingCommand(RequestCode.HEART_BEAT, body=long % (b"c" * 20_000, b'"0"'))
     assert len(body_of(request, HeartbeatData).client_id) == 20_000

@@ -13,7 +13,7 @@ from rocketpoll.broker.store.files.disk import DiskUsage
 
 START = 1_700_000_000_000
 
-# What mqadmin and dashboards of both generations read, in one place or another.
+# Keys that mqadmin or dashboards of either generation read.
 READ_BY_TOOLS = [
     "bootTimestamp",
     "runtime",
@@ -178,8 +178,7 @@ def test_runtime_info_shows_unflushed_bytes(room):
 def test_runtime_info_disk_ratios_are_computed_as_by_rocketmq(
     room, tmp_path, total, used, available, shown, ratio
 ):
-    """Space reserved for the administrator, which only the total includes, is of no use to a
-    broker."""
+    """Space reserved for root, which only the total includes, is of no use to a broker."""
     room.disk_usage = DiskUsage(total, used, available)
     found = figures(room)
     assert found["commitLogDirCapacity"] == shown

@@ -1,4 +1,4 @@
-"""Responses from templates decode to the same as those of any codec."""
+"""Responses from templates decode to the same values as those of the codecs."""
 
 import pytest
 from support.brokers.connections import FakeConnection

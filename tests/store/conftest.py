@@ -1,4 +1,4 @@
-"""What the tests of the store share."""
+"""Fixtures of the store's tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def dice() -> random.Random:
 
 @pytest.fixture
 def disk_path():
-    """Return a directory on a real disk; other tests may keep files in memory."""
+    """Return a directory on a real disk, because other tests may keep their files in memory."""
     build = Path(__file__).parents[2] / "build"
     build.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=build) as directory:

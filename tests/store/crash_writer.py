@@ -38,7 +38,7 @@ IN_FLIGHT_MAX = 8
 BODY_BYTES = (100, 8 << 10)
 BATCH_MAX, CHUNK_MAX = 5, 12
 PAUSE_SECONDS_MAX = 0.05
-"""Between two checkpoints."""
+"""Maximum pause between two checkpoints."""
 
 _FILLING = os.urandom(2 * BODY_BYTES[1])
 
@@ -60,7 +60,7 @@ class Writer:
         self._store = store
         self._number = number
         self._dice = random.Random(cycle * WRITERS + number)
-        # A topic that is always there, and one that is new in each cycle.
+        # A topic that always exists, and one that is new in each cycle.
         self._queues = [
             (topic, at) for topic in ("orders", f"made-in-{cycle}") for at in range(QUEUES)
         ]
@@ -68,7 +68,6 @@ class Writer:
         self._reports_early = reports_early
 
     def run(self) -> None:
-        """Put and report until the process is killed."""
         while True:
             puts = [self._draw() for _ in range(self._dice.randint(1, IN_FLIGHT_MAX))]
             if self._reports_early:

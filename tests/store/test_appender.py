@@ -1,4 +1,4 @@
-"""Appends: places, batches, full and failing disks, and deletions meanwhile."""
+"""Appends: positions, batches, full and failing disks, and concurrent deletions."""
 
 import dataclasses
 import errno
@@ -135,7 +135,7 @@ def test_message_with_a_hostile_topic_is_refused_before_writing(store, topic):
     result = store.put_message(message("x", topic=topic))
     assert result.status is Status.MESSAGE_ILLEGAL
     assert "topic" in result.remark
-    if 0 < len(topic.encode()) < 128:  # else there is no template
+    if 0 < len(topic.encode()) < 128:  # other names have no template
         assert put_batch(store, message("x", topic=topic)).status is Status.MESSAGE_ILLEGAL
     assert store.state().written_offset == 0
 
@@ -162,7 +162,8 @@ def test_message_that_cannot_be_stored_returns_reason_and_leaves_no_trace(
 
 
 def test_stored_message_over_a_lowered_size_limit_can_be_put_again(tmp_path):
-    """The limit may have been higher then; returning or delivering the message must not lose it."""
+    """The limit may have been higher earlier; returning or delivering the message must
+    not lose it."""
     store = open_store(tmp_path, max_message_size=10)
     long = message("x" * 11)
     assert store.put_draft(draft_of(long)).status is Status.MESSAGE_ILLEGAL
@@ -198,7 +199,7 @@ def test_put_chunk_does_not_modify_the_callers_buffer(store):
     assert buffer == data
 
 
-# ---- later
+# ---- buffered puts
 
 
 def later(store, *texts, **named):
@@ -454,7 +455,7 @@ def test_longest_client_record_leaves_room_for_its_dead_letter(tmp_path, way):
     store = open_store(tmp_path)
     store.put_message(message("first"))
     body_bytes = store.record_bytes_max - len(encoded(message("")))
-    if way == "a batch":  # which lies in one file as a whole
+    if way == "a batch":  # a batch never spans two files
         store = open_store(tmp_path / "large", mapped_file_size_commit_log=2 * LOG_FILE_BYTES)
         store.put_message(message("first"))
         body_bytes = store.record_bytes_max - len(encoded(message("")))

@@ -1,4 +1,4 @@
-"""Jobs that run in a thread aside."""
+"""Jobs that run in a background thread."""
 
 import pytest
 
@@ -26,7 +26,7 @@ class Threads:
 
 
 def outcome(steps):
-    """Return the result of steps that need not wait any more."""
+    """Return the result of steps that have nothing left to wait for."""
     with pytest.raises(StopIteration) as end:
         next(steps)
     return end.value.value

@@ -34,7 +34,7 @@ def journal_at(path, *notes, generation=1):
 
 
 def noted(path, generation=1):
-    """Return what a new start reads."""
+    """Return the entries that a restart reads."""
     journal = BatchJournal(LocalDisk(), path)
     try:
         return journal.load(generation)
@@ -109,8 +109,8 @@ def test_batch_journal_of_a_wrong_size_is_refused(path):
 
 
 def test_journal_preallocated_before_a_kill_is_recreated_and_flushed(path, monkeypatch):
-    """Otherwise a power loss may remove it when the table beside it is saved, which then lacks its
-    entries."""
+    """Otherwise a power loss may remove it when the table is saved, which then lacks
+    its entries."""
     path.write_bytes(bytes(commit_table.JOURNAL_BYTES))
     again, flush, flushes = BatchJournal(LocalDisk(), path), LocalFile.flush, []
     assert again.load(0) == []

@@ -11,7 +11,7 @@ ROWS_MAX, BYTES_MAX = 50_000, 4 << 20
 
 
 def spans_of(appends):
-    """Return the spans of appends to queues, each a number of rows after the last of its queue."""
+    """Return the spans of appends to queues; each appends a number of rows to its queue."""
     ends, spans = {}, []
     for queue_id, skipped, count, body_bytes, crc in appends:
         at = ends.get(queue_id, 100) + skipped
@@ -30,14 +30,14 @@ def spans_of(appends):
 
 
 def rows_of(spans):
-    """Return the offsets of all rows, as they were appended."""
+    """Return the offsets of all rows, in order of their appends."""
     return [at for each in spans for at in range(each.queue_offset, each.queue_offset + each.count)]
 
 
 appends = st.lists(
     st.tuples(
         st.integers(0, 2),
-        st.sampled_from([0, 0, 0, 1]),  # others may come between
+        st.sampled_from([0, 0, 0, 1]),  # others may append between them
         st.integers(1, 30_000),
         st.integers(0, BYTES_MAX // 2),
         st.integers(0, 0xFFFF_FFFF),

@@ -40,7 +40,7 @@ def clock():
 
 @pytest.fixture
 def small_journal(monkeypatch):
-    """Limit the journal to three entries, so that the whole table is saved now and then."""
+    """Limit the journal to three entries, so that it fills up and the whole table is saved."""
     monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 3 * 4_096)
     monkeypatch.setattr(commit_table, "_ENTRY_BYTES", 512)
 
@@ -139,7 +139,7 @@ def test_batch_commit_takes_two_writes_and_two_flushes(tmp_path):
 def test_batch_commit_begun_on_a_disk_that_fills_up_can_be_ended(tmp_path):
     disk = FaultyDisk(LocalDisk())
     table = opened(tmp_path, disk)
-    for number in range(400):  # over the end of the journal, which is when the table is saved
+    for number in range(400):  # fills the journal, which saves the table
         table.begin(OpenBatch(sink="s", batch_id=number, log_offset=number), 1)
         disk.capacity = disk.used
         first = table.commit("s", replace(FIRST, batch_id=number))
@@ -186,7 +186,7 @@ def test_batch_table_operation_that_failed_on_disk_succeeds_when_retried(tmp_pat
             ):
                 try:
                     step()
-                except OSError:  # noqa: PERF203  # each step may fail
+                except OSError:  # noqa: PERF203  # each operation may fail
                     assert is_tried_again
                     step()
 
@@ -204,7 +204,7 @@ def test_batch_table_operation_that_failed_on_disk_succeeds_when_retried(tmp_pat
         assert table.last("s").batch_id == 5
 
 
-# ---- files that are damaged, missing, or of an older copy
+# ---- damaged, missing and older files
 
 
 @pytest.mark.parametrize("name", [BATCH_TABLE, BATCH_JOURNAL])

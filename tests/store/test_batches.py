@@ -60,7 +60,7 @@ CHUNKS = [(*queue, texts) for queue, texts in ROWS.items()]
 
 @pytest.fixture(autouse=True)
 def _small_journal(monkeypatch):
-    """Use few pages in the journal, which is soon full, and small for a disk that keeps all
+    """Give the journal few pages, so that it is soon full, and small for a disk that keeps all
     versions."""
     monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 4 * 4_096)
 
@@ -287,7 +287,7 @@ class BatchMachine(RuleBasedStateMachine):
         self.flush = flush
         self.numbers = itertools.count()
         self.batch_id = 0
-        self.log = []  # what each append has put, by queue
+        self.log = []  # appended messages by queue
         self.open()
 
     def open(self):
@@ -350,7 +350,8 @@ class BatchMachine(RuleBasedStateMachine):
         self.reput()
 
     def seen(self):
-        """Return how many messages of each queue are visible; they are the first in the log."""
+        """Return the number of visible messages of each queue; they are the first ones
+        in the log."""
         counts = {}
         for queue in {queue for put in self.log for queue in put}:
             expected = [text for put in self.log for text in put.get(queue, ())]
@@ -382,7 +383,7 @@ TestBatchMachine = BatchMachine.TestCase
 
 
 class Killed(BaseException):
-    """The broker is killed within a commit."""
+    """Raised when the broker is killed within a commit."""
 
 
 @pytest.mark.parametrize("step", range(6))
@@ -391,7 +392,7 @@ def test_rows_are_found_after_refused_appends_before_them(tmp_path, step, end):
     full = FaultIn(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, directory="commitlog")
     disk, steps, admitted_rows = FaultyDisk(LocalDisk()), itertools.count(), itertools.count(1)
     store = open_store(tmp_path, disk)
-    for number in range(6):  # the log's first file takes no rows
+    for number in range(6):  # rows have no place in the log's first file
         put(store, f"other {number}" + "x" * 900, "T", 0)
     sink, seen = Sink(store), []
     attempt = sink.stage(0, CHUNKS)
@@ -474,7 +475,8 @@ def test_repeated_commit_answers_the_same_and_appends_nothing(store):
 
 
 def at_the_same_time(dice, *requests):
-    """Run the steps of several requests in turns; return the result or the error of each."""
+    """Interleave the steps of several requests at random; return the result or the
+    error of each."""
     under_way, awaited, ends = dict(enumerate(requests)), {}, {}
     while under_way:
         ready = [number for number in under_way if awaited.get(number, no_pause()).done()]
@@ -494,8 +496,8 @@ def at_the_same_time(dice, *requests):
 
 
 def where_nothing_goes(job, then):
-    """Do a job at once; deletion of staged files fails on this disk."""
-    if not isinstance(job, partial):  # the only job that nothing waits for
+    """Run a job immediately; deletion of staged files fails on this disk."""
+    if not isinstance(job, partial):  # only the deletion is a job whose end nobody awaits
         at_once(job, then)
 
 
@@ -526,7 +528,7 @@ def test_concurrent_commits_of_a_batch_append_it_once(store, seed, aside):
     assert bodies(store, "T", 1) == ["row"] * len(committed)
     assert all(answer.batch_id == batch_id for batch_id, answer in committed.items())
     last = [answer for (batch_id, _), answer in zip(asked, answers, strict=False) if batch_id]
-    assert last == [committed[1]] * len(last)  # who asks again hears the same
+    assert last == [committed[1]] * len(last)  # a repeated query returns the same
 
 
 def test_commit_and_abort_leave_no_staging_files(store, tmp_path):
@@ -599,7 +601,7 @@ def test_damaged_staged_rows_are_refused_at_commit(store, tmp_path, name):
 def test_commit_with_another_row_count_is_refused(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
-    sink.stage(0, [("T", 0, ["x"])])  # a second task under the same name of an attempt
+    sink.stage(0, [("T", 0, ["x"])])  # a second task with the same attempt name
     with pytest.raises(BatchRefused, match="and the commit names 7 rows"):
         sink.commit(0, attempt)
     assert rows_seen(store) == {}
@@ -736,7 +738,8 @@ def test_offsets_of_a_recreated_topic_are_not_rolled_back(store, others):
 
 
 def test_rollback_keeps_foreign_records_with_the_commits_mark(tmp_path):
-    """Ready-encoded records may contain any mark; only the end of the log can be guessed."""
+    """Ready-encoded records may contain any mark, so rollback can trust marks only up to the
+    commit's end."""
     store = open_store(tmp_path)
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
@@ -759,7 +762,7 @@ def test_rollback_keeps_foreign_records_with_the_commits_mark(tmp_path):
     with pytest.raises(BatchRefused, match="gone"):
         sink.commit(0, attempt, between=look, admit=refuse)
     crash(store)
-    (tmp_path / "checkpoint").unlink(missing_ok=True)  # all is read from the log
+    (tmp_path / "checkpoint").unlink(missing_ok=True)  # everything is read from the log
     store = open_store(tmp_path)
     assert (rows_seen(store), of_others(store)) == ({}, sent)
     assert sent != []
@@ -780,7 +783,7 @@ def test_duplicate_attempt_in_a_commit_is_refused(store):
     ("name", "batch_id"), [("x" * 201, 0), ("a/b", 0), ("", 0), ("a\nb", 0), ("s", -1)]
 )
 def test_commit_with_an_invalid_sink_or_batch_id_is_refused(store, name, batch_id):
-    """Each sink is kept for days, and long names would use memory that all share."""
+    """The broker keeps each sink for days, and long names would use shared memory."""
     with pytest.raises(BatchRefused, match=r"cannot be called|batch ids start at 0") as refused:
         Sink(store, name).commit(batch_id)
     assert len(str(refused.value)) < 300
@@ -805,7 +808,7 @@ def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_pat
 
 @pytest.mark.parametrize("before", [0, 2])
 def test_rocketmq_finds_messages_past_the_gap_of_a_rolled_back_batch(tmp_path, before):
-    """The rule of `getMessage`; `interop` tests its brokers themselves."""
+    """This is the rule of `getMessage`; `interop` tests RocketMQ's brokers themselves."""
     store = open_store(tmp_path)
     for number in range(before):
         put(store, f"other before {number}", "T", 0)
@@ -845,7 +848,8 @@ def test_small_store_with_a_second_log_file_is_checked_completely(
 
 
 def texts_that_rocketmq_finds(store, topic, queue_id):
-    """RocketMQ continues after the log file of an entry that leads to no message."""
+    """Return the messages that RocketMQ finds, which continues after the log file of an entry that
+    leads to no message."""
     log, queue = components_of(store).log, components_of(store).queues.get(topic, queue_id)
     found, next_file, queue_offset = [], 0, 0
     while queue_offset < queue.max_offset:
@@ -880,7 +884,7 @@ def test_staged_bytes_are_limited(tmp_path):
     store.shutdown()
 
 
-# ---- kills and failures
+# ---- kills and disk failures
 
 
 def commit_once(store, say=lambda *_: None):
@@ -905,7 +909,7 @@ def commit_once(store, say=lambda *_: None):
 def check_afterwards(store, staged, *, committed, sent, is_staged=True):
     """Check that all rows are visible or none, and all if the commit was acknowledged.
 
-    What was staged is still there, unless a power loss may have taken it.
+    Staged rows still exist, unless a power loss may have taken them.
     """
     seen = rows_seen(store)
     assert seen in ({}, ROWS)
@@ -948,7 +952,7 @@ def test_power_loss_during_a_batch_commit_leaves_all_rows_or_none(tmp_path, flus
 
 
 class Killed(BaseException):
-    """The process is killed."""
+    """Raised when the process is killed."""
 
 
 class KillingDisk(FaultyDisk):
@@ -959,7 +963,7 @@ class KillingDisk(FaultyDisk):
     def _run(self, call):
         if len(self.operations) >= self.kill_at:
             if threading.current_thread() is not threading.main_thread():
-                raise FlushFailed("nobody flushes any more")  # who waits for it must not wait on
+                raise FlushFailed("nobody flushes any more")  # otherwise waiters would wait forever
             raise Killed
         return super()._run(call)
 
@@ -1061,7 +1065,7 @@ class Refusing:
 
 
 def test_commit_whose_journal_write_fails_is_retried_a_few_times(tmp_path):
-    """Until it succeeds nobody knows what a start would find, so nothing is visible."""
+    """Until the write succeeds, the result of a restart is unknown, so nothing is visible."""
     refusing = Refusing(tmp_path, 3)
     refusing.commit()
     assert len(refusing.hindrances) == 3
@@ -1080,7 +1084,7 @@ def test_commit_that_ran_out_of_retries_can_be_repeated(tmp_path):
     store = refusing.store
     assert (
         len(refusing.hindrances) == coordinator.COMMIT_ATTEMPTS_MAX + 1
-    )  # the last while it is rolled back
+    )  # the last during the rollback
     assert (rows_seen(store), of_others(store)) == ({}, ["other meanwhile"])
     assert store.state().failure is None
     put(store, "other behind", "U", 0)
@@ -1151,7 +1155,7 @@ def test_unresolved_batch_is_rolled_back_by_a_restart(tmp_path, end):
 
 
 def test_failed_flush_of_a_commit_note_needs_a_restart(tmp_path, caplog):
-    """No retry is made, and the failure does not end: what the note says is true."""
+    """The store does not retry, and the failure does not end: the logged advice is true."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     sink = Sink(store)
@@ -1174,7 +1178,7 @@ def test_failed_flush_of_a_commit_note_needs_a_restart(tmp_path, caplog):
         sink.commit(1, attempt, admit=fail)
     with pytest.raises(StoreError, match=r"(?m)restart the broker$") as refused:
         sink.commit(1, attempt)
-    assert not is_transient(refused.value)  # or it would be said to be tried again
+    assert not is_transient(refused.value)  # otherwise the log would announce a retry
     assert "neither committed nor rolled back" in store.state().failure
     assert store.state().degradation is None
     assert lines_of(caplog, "rocketpoll.broker.store.errors") == []

@@ -22,7 +22,8 @@ COUNT = 90
 
 
 def by_turns(root, *queues, size=20):
-    """Return a stopped store with messages of one size, from each queue in turn, and the size."""
+    """Return a stopped store with messages of one size, round-robin over the queues,
+    and the size."""
     store = open_store(root, **LARGE)
     for number in range(COUNT):
         for topic, queue_id in queues:
@@ -38,7 +39,7 @@ def flip(path, at, bit):
 
 
 def lead_to(root, topic, number, place):
-    """Change a queue's entry to lead to another position."""
+    """Change a queue's entry to point at another position."""
     path = root / "consumequeue" / topic / "0" / f"{0:020}"
     data = bytearray(path.read_bytes())
     data[number * ENTRY_BYTES : number * ENTRY_BYTES + 8] = place.to_bytes(8, "big")
@@ -125,7 +126,7 @@ def test_damaged_record_amid_a_stretch_is_not_served(tmp_path, count, at):
 def test_messages_around_damaged_records_are_filtered_by_their_properties(
     tmp_path, count, numbers, is_noise, matching
 ):
-    """All of them match, or none."""
+    """Either all messages match, or none."""
     size = by_turns(tmp_path, ("T", 0))
     log = tmp_path / "commitlog" / f"{0:020}"
     data = bytearray(log.read_bytes())

@@ -1,4 +1,4 @@
-"""Dispatch resumes after a transient error; any other failure is the store's."""
+"""Dispatch resumes after a transient error; any other failure stops the store."""
 
 import pytest
 

@@ -36,7 +36,7 @@ def test_foreign_checkpoint_file_is_ignored(tmp_path, data):
 
 
 def test_checkpoint_overwritten_by_another_program_is_not_used(tmp_path):
-    """RocketMQ writes it in place, and may have appended records unknown to us."""
+    """RocketMQ writes it in place, and may have appended records that we do not know."""
     save_checkpoint(LocalDisk(), tmp_path / "checkpoint", FIRST)
     data = (tmp_path / "checkpoint").read_bytes()
     (tmp_path / "checkpoint").write_bytes(struct.pack(">q", FIRST.store_timestamp + 1) + data[8:])

@@ -39,7 +39,7 @@ def put(store, *texts, topic="T", queue_id=0):
 
 
 def test_power_loss_during_a_store_checkpoint_loses_nothing_it_states(tmp_path, dice):
-    """Everything that the checkpoint states must be true before it is written."""
+    """Everything that the checkpoint states must be durable before it is written."""
     root = tmp_path / "told"
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
@@ -60,7 +60,7 @@ def test_power_loss_during_a_store_checkpoint_loses_nothing_it_states(tmp_path, 
 
 
 def test_power_loss_during_a_queue_rebuild_at_start_loses_nothing(tmp_path, dice):
-    """The previous checkpoint describes the new files as if they were the old ones."""
+    """The previous checkpoint describes the old files, not the rebuilt ones."""
     root = tmp_path / "told"
     root.mkdir()
     store = open_store(root, **SYNC)
@@ -96,7 +96,7 @@ def test_queue_offsets_are_not_reused_when_expired_queues_are_rebuilt(tmp_path):
 
 
 def test_key_query_after_a_lost_log_end_finds_new_messages(tmp_path):
-    """The index may have been on the disk before the end of the log."""
+    """The index may have reached the disk before the end of the log."""
     store = open_store(tmp_path, **LARGE_LOG)
     end = put(store, "kept").end_offset
     store.save_checkpoint()
@@ -115,7 +115,7 @@ def test_key_query_after_a_lost_log_end_finds_new_messages(tmp_path):
 
 
 class Story:
-    """The operations on a store, and what it acknowledged by when: moments are numbers of
+    """The operations on a store, and when it acknowledged each message; times are numbers of
     operations."""
 
     def __init__(self, root, dice):
@@ -129,11 +129,12 @@ class Story:
         self._store = self.open(root, self.disk)
         self._number = 0
         self.moments = []
-        """In which much is under way."""
+        """Times with much concurrent activity."""
         self.kept = {}
-        """Of each queue: text, place in the log, when it was acknowledged."""
+        """By queue: text, position in the log, and time of the acknowledgement."""
         self.deleted = {}
-        """For each deleted topic: the log position at which a new one begins, begin, end."""
+        """By deleted topic: the log position at which a new one begins, and begin and end of the
+        deletion."""
 
     def open(self, root, disk=None):
         return open_store(root, disk, **self._settings)
@@ -184,7 +185,7 @@ class Story:
         files = log_files(self._store)
         if len(files) > 2:
             expire_log_files(self._store, int(files[self._dice.randrange(1, len(files))].name))
-            if self._dice.random() < 0.7:  # else a crash would come between the two
+            if self._dice.random() < 0.7:  # otherwise a crash could come between the two
                 self._store.save_checkpoint()
 
     def _checkpoint(self):
@@ -201,7 +202,7 @@ class Story:
         return len(self.disk.operations)
 
     def check(self, store, moment):
-        """Check that all messages acknowledged by then exist, unless they were deleted or have
+        """Check that all messages acknowledged until then exist, unless they were deleted or have
         expired."""
         first = store.state().min_offset
         assert store.state().holes == ()

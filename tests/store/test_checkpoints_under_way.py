@@ -1,7 +1,7 @@
-"""A slow checkpoint blocks nothing else, and records the state that holds when it ends.
+"""A slow checkpoint blocks no other operation, and records a state that holds when it ends.
 
 The disk suspends flushes of consume queues until the test resumes them. Other operations complete
-at once; then the checkpoint continues, and a crash or power loss at any later moment leaves the
+meanwhile; then the checkpoint continues, and a crash or power loss at any later moment leaves the
 store in a correct state.
 """
 
@@ -96,7 +96,7 @@ def test_messages_are_taken_and_seen_while_a_checkpoint_flushes(tmp_path, disk):
 
 
 def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path, disk):
-    """Otherwise a gap of the next topic of this name would count as such rows."""
+    """Otherwise a gap in the next topic of this name would count as rolled-back rows."""
     store = open_store(tmp_path, disk, **SYNC)
     roll_back(store)
     put(store, "kept", topic="U")
@@ -112,7 +112,8 @@ def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path
 
 
 def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):
-    """The files of an earlier checkpoint; a start after the crash rebuilds no queue."""
+    """These files are covered by an earlier checkpoint; a start after the crash
+    rebuilds no queue."""
     store = open_store(tmp_path, disk, ManualClock(), **SYNC)
     put(store, *("x" * 500 for _ in range(40)))
     store.save_checkpoint()
@@ -157,7 +158,7 @@ def test_topic_deleted_while_its_directory_is_flushed_causes_no_failure(tmp_path
 def test_shutdown_does_not_wait_for_a_hanging_disk_and_loses_nothing(
     tmp_path, disk, monkeypatch, caplog
 ):
-    """The next start is one after a crash."""
+    """The next start recovers as after a crash."""
     monkeypatch.setattr(checkpointer, "_LAST_CHECKPOINT_SECONDS", 0.05)
     store = open_store(tmp_path, disk, **SYNC)
     put(store, *"abc")
@@ -172,7 +173,7 @@ def test_shutdown_does_not_wait_for_a_hanging_disk_and_loses_nothing(
     assert checkpoint.noted is False
     assert (
         checkpointer_of(again).load_manifest() == before
-    )  # it notes nothing once another has the directory
+    )  # it writes nothing after another store has taken the directory
     again.shutdown()
 
 
@@ -199,7 +200,7 @@ def test_power_loss_after_a_checkpoint_with_concurrent_writes_loses_nothing(tmp_
     slow = Disk()
     disk = RecordingDisk(slow, root)
     store = open_store(root, disk, mapped_file_size_commit_log=1 << 14, **SYNC)
-    due = {}  # of each queue what is to be found, from which moment on
+    due = {}  # queue -> expected messages, and since when
 
     def note(queue, texts):
         due.setdefault(queue, []).append((len(disk.operations), list(texts)))

@@ -1,4 +1,4 @@
-"""Long chunks are checked in parts and appended as one, without other messages in between."""
+"""Long chunks are checked in parts and appended as one, without other messages between."""
 
 import pytest
 from support.stores.small_store import STORE_HOST, bodies, message, open_store, read_all
@@ -8,7 +8,7 @@ from rocketpoll.broker.store.append import chunk_appender
 from rocketpoll.broker.store.results import PutMessageStatus as Status
 
 BODY_AT = 88
-"""From the start of a record with addresses of IPv4."""
+"""Offset of the body in a record with IPv4 addresses."""
 
 
 @pytest.fixture

@@ -54,11 +54,11 @@ def test_bulk_tools_load_each_name_on_demand():
     for name in bulk_tools.__all__:
         assert getattr(bulk_tools, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'hammer'"):
-        bulk_tools.hammer  # noqa: B018  # asking is what is tested
+        bulk_tools.hammer  # noqa: B018  # the access itself is tested
 
 
 def test_dispatch_of_few_and_of_many_messages_writes_the_same_files(tmp_path):
-    """Above some number of messages arrays are used."""
+    """Dispatch uses arrays above a certain number of messages."""
     for name, at_a_time in (("few", 1), ("many", 1500)):
         store = open_store(
             tmp_path / name,
@@ -104,7 +104,7 @@ def test_bulk_tools_are_loaded_in_background():
 
 @pytest.mark.parametrize("lacking", ["a descriptor", "a thread"])
 def test_bulk_tools_are_loaded_again_after_a_shortage(lacking):
-    """The caller gets the error, and nobody waits for an attempt that has ended."""
+    """The caller gets the error, and no caller waits for an attempt that has failed."""
     script = (
         "import builtins, errno, sys, threading\n"
         "from rocketpoll.broker.store.bulk import bulk_tools\n"
@@ -149,7 +149,7 @@ attempts.append(bulk_tools.start_loading())
     assert done.stdout == "True\n"
 
 
-# ---- numpy is loaded with the first array
+# ---- numpy is imported with the first array
 
 
 FIRST_USE = """

@@ -9,7 +9,7 @@ SIZES = {"mapped_file_size_commit_log": 1 << 16, "mapped_file_size_consume_queue
 
 
 class WatchedDisk(FaultyDisk):
-    """Records the reads of the log: starts and ends."""
+    """Records start and end of each read of the log."""
 
     def __init__(self):
         super().__init__()
@@ -25,7 +25,7 @@ class WatchedDisk(FaultyDisk):
 
 
 def filled(root, **named):
-    """Return the size of a log whose store was stopped."""
+    """Return the log size of a stopped store."""
     store = open_store(root, **SIZES)
     for number in range(COUNT):
         end = store.put_message(message(f"{number} ".ljust(500, "x"), **named))

@@ -1,4 +1,4 @@
-"""Cleaning: it writes the checkpoint before it applies `retention`, and logs a full disk."""
+"""A clean writes the checkpoint before it applies `retention`, and logs a full disk."""
 
 import itertools
 import os
@@ -35,7 +35,7 @@ class Disk(FaultyDisk):
 
     used = 50
 
-    def usage(self, path):  # noqa: ARG002  # the protocol's
+    def usage(self, path):  # noqa: ARG002  # signature of the protocol
         return usage_of_large_disk(self.used / 100)
 
 
@@ -94,11 +94,11 @@ def test_cleaning_of_a_slave_reports_no_full_disk(room, monkeypatch):
 
 
 class FillingDisk(FaultyDisk):
-    """A disk that has room until it is full."""
+    """A disk with free space until it is full."""
 
     used = 50
 
-    def usage(self, path):  # noqa: ARG002  # the protocol's
+    def usage(self, path):  # noqa: ARG002  # signature of the protocol
         return usage_of_large_disk(self.used / 100)
 
 
@@ -176,7 +176,8 @@ def test_checkpoint_during_a_killed_clean_leaves_the_remaining_queue_entries(
     tmp_path, looked_at_bytes
 ):
     store = with_messages(tmp_path)
-    components_of(store).log.files.delete_before(3 * LOG_FILE_BYTES)  # so far the clean has come
+    # the state in the middle of a clean
+    components_of(store).log.files.delete_before(3 * LOG_FILE_BYTES)
     store.save_checkpoint()
     crash(store)
     again = open_store(tmp_path, check_whole_log_bytes=looked_at_bytes)
@@ -211,7 +212,7 @@ def test_queue_files_expire_only_up_to_the_saved_checkpoint(tmp_path):
     disk = FaultyDisk(LocalDisk())
     again = open_store(tmp_path, disk)
     deleted = [each.path for each in disk.operations if each.kind == "delete"]
-    assert [path for path in deleted if "consumequeue" in path.parts] == []  # none is made again
+    assert [path for path in deleted if "consumequeue" in path.parts] == []  # none is created again
     assert bodies(again)[0] == f"body {again.queue_offsets('T', 0).first}"
     again.shutdown()
 
@@ -219,12 +220,12 @@ def test_queue_files_expire_only_up_to_the_saved_checkpoint(tmp_path):
 class NearlyFullDisk(LocalDisk):
     """A disk that is 95 % full."""
 
-    def usage(self, path):  # noqa: ARG002  # the protocol's
+    def usage(self, path):  # noqa: ARG002  # signature of the protocol
         return usage_of_large_disk(0.95)
 
 
 def test_store_started_on_a_nearly_full_disk_refuses_messages_at_once(tmp_path):
-    """Not only after the first cleaning, or short programs would send and long ones not."""
+    """Otherwise short programs could send before the first clean, and long ones not."""
     store = open_store(tmp_path, NearlyFullDisk())
     assert store.unavailable_reason() == "the disk is 95% full, over 90%"
     store.shutdown()
@@ -252,7 +253,7 @@ def test_delete_expired_keeps_queue_files_of_a_topic_recreated_after_the_checkpo
 
 
 class ExpiryMachine(RuleBasedStateMachine):
-    """Random steps of cleaning and checkpoints, while topics are deleted and recreated.
+    """Random cleans and checkpoints, while topics are deleted and recreated.
 
     Each queue offers every message whose record the log still has.
     """
@@ -264,7 +265,7 @@ class ExpiryMachine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="expiry-machine-"))
         self.store = open_store(self.root)
         self.numbers = itertools.count()
-        self.model = defaultdict(list)  # of each queue, the texts and the places of their records
+        self.model = defaultdict(list)  # queue -> texts and positions of the records
 
     @rule(queue=queues, count=st.sampled_from([1, 9, 30]))
     def put(self, queue, count):

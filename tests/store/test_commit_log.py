@@ -1,4 +1,4 @@
-"""The commit log: places, times, failures and full disks."""
+"""The commit log: positions, times, failures and full disks."""
 
 import errno
 import threading
@@ -185,7 +185,7 @@ def test_commit_log_refuses_appends_after_a_failed_flush_or_write_but_reads_on(
             append(log, "two")
     with pytest.raises(StoreFailed, match="restart the broker"):
         log.flush() if kind == "flush" else append(log, "two")
-    disk.plan = ()  # the disk seems well again, and is not trusted
+    disk.plan = ()  # the disk works again, but is not trusted
     with pytest.raises(StoreFailed, match="restart the broker"):
         append(log, "three")
     with pytest.raises(StoreFailed, match="restart the broker"):
@@ -241,7 +241,7 @@ def test_write_degradation_ends_after_a_successful_write(tmp_path, clock):
 
 
 def many_records(records, seal=lambda: None):
-    """Return encoded records back to back, to be appended."""
+    """Return concatenated encoded records, ready to be appended."""
     sizes = np.array([len(record) for record in records])
     data = np.frombuffer(bytearray(b"".join(records)), np.uint8)
     return EncodedRecords(data, sizes, np.arange(len(sizes)), np.cumsum(sizes) - sizes + 56, seal)
@@ -292,7 +292,8 @@ def test_records_of_a_failed_append_on_a_full_disk_do_not_reappear(tmp_path, clo
     assert not any(log.read(0, LOG_FILE_BYTES))
     disk.plan = ()
     end = append(log, "same").end_offset
-    assert bytes(log.read(end, 200)) == bytes(200)  # where "size" had lain, whole and valid
+    # the valid record that "size" left there is wiped
+    assert bytes(log.read(end, 200)) == bytes(200)
 
 
 class SlowDisk(LocalDisk):
@@ -317,7 +318,7 @@ class SlowDisk(LocalDisk):
 
 
 def test_concurrent_flushes_both_wait_for_the_disk(tmp_path, clock):
-    """The second flush has nothing to do, and must not return before the first has ended."""
+    """The second flush has nothing to do, but must not return before the first has ended."""
     disk = SlowDisk()
     log = log_on(tmp_path, clock, disk)
     append(log, "one")
@@ -354,7 +355,7 @@ def test_commit_log_without_unflushed_data_periodically_checks_its_file(tmp_path
 
 
 def test_probe_writable_wipes_what_a_torn_write_left(tmp_path, clock):
-    """No further send may come that would wipe it, before a kill."""
+    """A kill may come before the next send, which would wipe it."""
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)
     end = append(log, "first").end_offset

@@ -195,7 +195,7 @@ def test_consume_queue_search_equals_a_linear_scan(tmp_path_factory, keys, wante
     for number in present:
         queue.skip_to(number)
         queue.append(number, ENTRY_STRUCT.pack(number * 1000, 100, keys[number]))
-    key_of = lambda entry: int(entry["tags_code"])  # noqa: E731  # as short as what it says
+    key_of = lambda entry: int(entry["tags_code"])  # noqa: E731  # shorter than a function
     not_below = [number for number in present if keys[number] >= wanted]
     beyond = [number for number in present if keys[number] > wanted]
     found = queue.search(wanted, key_of)

@@ -1,7 +1,7 @@
-"""The store's promises about crashes, checked over many of them; `make crash` runs more.
+"""The store's promises about crashes, checked over many crashes; `make crash` runs more.
 
-Each promise is a function that plays a story and raises AssertionError where it is broken. The last
-test breaks the store on purpose, in five ways, and requires the matching promise to fail.
+Each promise is a function that runs a story and raises AssertionError if the promise is broken. The
+last test breaks the store on purpose, in five ways, and requires the matching promise to fail.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
 @dataclass
 class Story:
-    """The messages given to a store, and which of them it had acknowledged at which point."""
+    """The messages put into a store, and the operation at which each was acknowledged."""
 
     store: MessageStore
     now: callable = lambda: 0
@@ -75,7 +75,7 @@ class Story:
         if self.store.wait_until_stored(result).status.name == "PUT_OK":
             stored = texts[
                 : result.message_count
-            ]  # of a chunk in two files, the second may have failed
+            ]  # the second part of a chunk in two files may have failed
             self.acknowledged += [(self.now(), topic, queue_id, text) for text in stored]
 
     def put(self, topic="T", queue_id=0, size=20):
@@ -120,7 +120,7 @@ class Story:
         )
 
     def tell(self):
-        """Do a bit of everything, over several files."""
+        """Run every kind of operation, over several log files."""
         self.put()
         self.put_batch()
         self.put(size=900)
@@ -137,8 +137,8 @@ class Story:
 
 
 def check_nothing_acknowledged_is_lost(store, story, point):
-    """Check that all messages acknowledged by then exist, that all others were sent, and all
-    orders."""
+    """Check that all messages acknowledged until then exist, that all others were sent, and the
+    order."""
     for (topic, queue_id), sent in story.sent.items():
         found = bodies(store, topic, queue_id)
         known = [
@@ -152,7 +152,7 @@ def check_nothing_acknowledged_is_lost(store, story, point):
         assert found == [text for text in sent if text in set(found)], "order or invention"
         offsets = [each.queue_offset for each in read_all(store, topic, queue_id)]
         assert offsets == sorted(set(offsets)), "doubles"
-        # Of what was not acknowledged, the power may take an earlier message and leave a later one.
+        # A power loss may take an earlier unacknowledged message and leave a later one.
         assert offsets[: len(known)] == list(range(len(known))), "holes"
 
 
@@ -160,7 +160,7 @@ def check_nothing_acknowledged_is_lost(store, story, point):
 
 
 def told(tmp_path, disk_of=RecordingDisk):
-    """Run the scenario; return it and the disk that recorded it."""
+    """Run the scenario; return it and the recording disk."""
     root = tmp_path / "told"
     root.mkdir()
     disk = disk_of(LocalDisk(), root)
@@ -185,7 +185,7 @@ def check_power_losses(tmp_path, dice, states, disk_of=RecordingDisk):
                 assert bodies(again)[-1] == "after"
 
 
-class open_after_crash:  # noqa: N801  # reads as what it does
+class open_after_crash:  # noqa: N801  # lower case, because it is called like a function
     def __init__(self, root):
         self.store = open_store(root, **SYNC)
 
@@ -236,7 +236,7 @@ def check_second_power_losses(tmp_path, dice, count):
 
 
 def test_power_loss_takes_no_parent_directory_of_the_store(tmp_path, dice):
-    """Not even if the start that created them was killed before it ended."""
+    """This holds even if the start that created them was killed before it ended."""
     for killed_after in (None, *range(0, 40, 3)):
         root = Path(tempfile.mkdtemp(prefix="killed-", dir=tmp_path))
         disk = RecordingDisk(LocalDisk(), root)
@@ -280,11 +280,11 @@ def test_power_loss_takes_no_message_that_was_visible_to_consumers(tmp_path, dic
     store.shutdown()
 
 
-# ---- a disk that fails
+# ---- failing disks
 
 
 def run_on_failing_disk(root, plan):
-    """Run the scenario on a failing disk; return what was acknowledged, and the number of
+    """Run the scenario on a failing disk; return the acknowledged messages and the number of
     operations."""
     disk = FaultyDisk(LocalDisk(), plan)
     story = None
@@ -327,7 +327,7 @@ def test_disk_failing_at_any_operation_loses_no_acknowledged_message(
 
 
 def test_data_of_a_failed_flush_found_at_start_survives_power_loss(tmp_path, dice):
-    """The data is in the page cache, counts as clean, and no later flush would write it."""
+    """The data is in the page cache and counts as clean, so no later flush would write it."""
     root, faulty = tmp_path / "disk" / "store", FaultyDisk(LocalDisk())
     root.parent.mkdir()
     disk = RecordingDisk(faulty, root.parent)
@@ -380,7 +380,7 @@ def test_full_disk_refuses_sends_and_recovers_without_a_restart(tmp_path, dice):
     again.shutdown()
 
 
-# ---- files that are missing, and bits that have changed
+# ---- missing files and flipped bits
 
 
 def tell_quietly(root):
@@ -392,7 +392,7 @@ def tell_quietly(root):
 
 
 def tables_of(store):
-    """Return every entry of every queue, and what the index finds."""
+    """Return every entry of every queue, and the messages that the index finds."""
     queues = {
         (topic, queue_id): queue.entries(queue.min_offset, 10**6).tolist()
         for topic, queue_id, queue in components_of(store).queues
@@ -405,7 +405,7 @@ def tables_of(store):
 def test_queue_and_index_files_that_are_missing_or_empty_are_made_again(
     tmp_path, dice, after_a_crash
 ):
-    """R12, R13: any of these files; the rebuilt ones equal those of a new store."""
+    """R12, R13: any of these files; rebuilt files equal those of a new store."""
     origin = tmp_path / "origin"
     tell_quietly(origin)
     reference = tmp_path / "reference"
@@ -432,7 +432,7 @@ def test_queue_and_index_files_that_are_missing_or_empty_are_made_again(
         try:
             store = open_store(root)
         except StoreError as error:
-            # Files that lie behind a gap, or are cut to nothing in the middle, are named.
+            # Missing files before a gap, and truncated files in the middle, are named.
             assert "lacks the file" in str(error) or "has 0 bytes" in str(error)
         else:
             assert tables_of(store) == expected
@@ -477,7 +477,7 @@ def test_flipped_bit_is_detected_and_costs_at_most_one_message(tmp_path, dice):
     check_flipped_bits(tmp_path, dice, FLIPPED_BITS)
 
 
-# ---- the harness proves itself
+# ---- the checks detect broken stores
 
 
 class WithoutDirectoryFlush(RecordingDisk):
@@ -535,11 +535,11 @@ def test_sabotaged_store_is_found_by_the_crash_checks(tmp_path, monkeypatch, fau
     dice = random.Random(8)
     noticed = False
     try:
-        check(tmp_path, dice, 1_200 if found else 120)  # it ends with the first that is found
+        check(tmp_path, dice, 1_200 if found else 120)  # ends with the first failure
     except (
         AssertionError,
         RecordError,
-    ):  # the second: a damaged record was handed out as a good one
+    ):  # the second: a damaged record was returned as a good one
         noticed = True
     assert noticed is found
 

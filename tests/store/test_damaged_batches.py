@@ -1,7 +1,7 @@
-"""The commit records of batches, damaged at any place: a start reports it, or the rows stay right.
+"""The commit records of batches, damaged at any byte: a start reports it, or the rows stay right.
 
-The rows of an acknowledged batch are there and stay there; those of an unfinished one stay hidden.
-Otherwise the start is refused with the file's name, and has changed no row.
+The rows of an acknowledged batch stay visible; those of an unfinished one stay hidden. Otherwise
+the start is refused with the file's name, and has changed no row.
 """
 
 import json
@@ -53,13 +53,13 @@ def committed(root, end, batches, **settings):
 
 
 def entries_in(data):
-    """Return the start and the end of each entry of a journal."""
+    """Return start and end of each entry of a journal."""
     starts = [at for at in range(0, len(data), PAGE) if data.startswith(b"RPBJ", at)]
     return [(at, len(data[at : at + PAGE].rstrip(b"\0")) + at) for at in starts]
 
 
 def started(root, whole):
-    """Return whether a start served all rows or was refused, after a crash."""
+    """Return whether a start after a crash served all rows; otherwise it was refused."""
     try:
         store = open_store(root, **SYNC)
     except DamagedTable as refused:
@@ -87,7 +87,7 @@ def test_flipped_bit_in_the_batch_journal_takes_no_committed_row(tmp_path, end):
             outcomes += [
                 started(root, whole),
                 started(root, whole),
-            ]  # what the first has made of it
+            ]  # the result of the first start
             assert "refused" not in outcomes[-2:] or tree_in(root / "commitlog") == log
             shutil.rmtree(root)
     assert "refused" in outcomes
@@ -111,7 +111,7 @@ def test_deleting_the_damaged_journal_helps_as_advised(tmp_path):
 
 
 class Killed(Exception):
-    """The broker is killed."""
+    """Raised when the broker is killed."""
 
 
 @pytest.mark.parametrize("steps", range(1, 9))
@@ -142,7 +142,7 @@ def test_messages_of_others_do_not_decide_a_commit_under_way_at_recovery(tmp_pat
 
 
 def test_rows_already_rolled_back_are_rolled_back_again_after_journal_damage(tmp_path):
-    """The entry that says so is damaged, which loses nothing."""
+    """The entry that records the rollback is damaged, which loses nothing."""
     store = open_store(tmp_path)
     sink = Sink(store)
     sink.commit(0, sink.stage(0, [("T", 0, texts_of(0))]))

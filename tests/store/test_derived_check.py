@@ -27,7 +27,7 @@ def good(tmp_path, request, monkeypatch):
 
 
 def found(store):
-    """Return everything that each kind of lookup finds."""
+    """Return the results of each kind of lookup."""
     plain = [bodies(store, "T", queue_id) for queue_id in (0, 1)]
     tagged = [
         [
@@ -57,7 +57,7 @@ def test_consistent_store_is_left_unchanged_and_silent_at_start(good, caplog):
 
 
 def test_changed_delay_levels_are_no_damage(tmp_path, caplog):
-    """Entries of delayed messages hold due times, computed from the delays at that time."""
+    """Entries of delayed messages contain due times, computed from the delays at that time."""
     store = open_store(tmp_path, message_delay_level_ms=(3_600_000,), **QUEUE_SETTINGS)
     for number in range(COUNT):
         store.put_message(message(number, topic=SCHEDULE_TOPIC))
@@ -68,7 +68,7 @@ def test_changed_delay_levels_are_no_damage(tmp_path, caplog):
     assert lines_of(caplog, "rocketpoll.broker.store") == []
     path = tmp_path / "consumequeue" / SCHEDULE_TOPIC / "0" / ("0" * 20)
     data = bytearray(path.read_bytes())
-    data[3 * 20 + 7] ^= 1  # a place
+    data[3 * 20 + 7] ^= 1  # flips a bit of a position
     path.write_bytes(data)
     open_store(tmp_path, message_delay_level_ms=(3_600_000,), **QUEUE_SETTINGS).shutdown()
     assert "is damaged" in caplog.text
@@ -103,7 +103,7 @@ def test_damaged_entries_of_a_large_store_are_an_error_when_read(good):
     store = open_store(good, **large)
     for wanted in (None, wants("a"), wants("b")):
         at = 0
-        while at < 3:  # what is before them is served
+        while at < 3:  # messages before the damage are served
             at = store.get_message("T", 0, at, message_filter=wanted).next_begin_offset
         assert at == 3
         with pytest.raises(UnreadableFile, match=r"delete /.*, and start"):

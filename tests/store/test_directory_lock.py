@@ -1,4 +1,4 @@
-"""One process owns a store directory, and RocketMQ's crash differs from ours."""
+"""Only one process owns a store directory; RocketMQ's crashes are distinguished from ours."""
 
 import dataclasses
 import errno
@@ -28,7 +28,7 @@ print("locked", flush=True)
 sys.stdin.read()
 """
 
-# What Java's FileChannel.tryLock(0, 1, false) comes down to on Linux.
+# Equals Java's FileChannel.tryLock(0, 1, false) on Linux.
 AS_JAVA_LOCKS = """
 import fcntl, sys
 file = open(sys.argv[1] + "/lock", "r+b")
@@ -54,7 +54,7 @@ def locked(root):
 
 @contextmanager
 def another_process(script, root):
-    """Run another process that holds the lock until its input ends."""
+    """Run another process that holds the lock until its stdin ends."""
     command = [sys.executable, "-c", script, str(root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -86,12 +86,12 @@ def test_forked_child_does_not_keep_the_store_lock(tmp_path):
     read_end, write_end = os.pipe()
     is_there, says_so = os.pipe()
     child = os.fork()
-    if child == 0:  # it lives on when its parent has let go
+    if child == 0:  # it outlives its parent's lock
         os.close(write_end)
         os.write(says_so, b".")
         os.read(read_end, 1)
         os._exit(0)
-    os.read(is_there, 1)  # it may keep the lock until it has begun
+    os.read(is_there, 1)  # wait until the child runs, with or without the lock
     held.release()
     with another_process(HOLDER, tmp_path):
         pass
@@ -179,7 +179,7 @@ def test_missing_or_unlockable_directory_is_not_store_in_use(tmp_path, monkeypat
     lock(tmp_path).release()
 
 
-# ---- the abort file
+# ---- abort file
 
 
 def test_abort_file_is_removed_by_a_clean_stop(tmp_path):

@@ -49,7 +49,7 @@ def as_table(runs):
 
 
 def both_ways(records, start=1000, deleted=None):
-    """Return the dispatch results of the same records by both ways."""
+    """Return the dispatch results of the same records, one by one and in bulk."""
     data, sizes = b"".join(records), [len(record) for record in records]
     dispatcher = Dispatcher(DELAYS)
     dispatcher.deleted_topics = deleted or {}
@@ -61,14 +61,14 @@ def both_ways(records, start=1000, deleted=None):
     if fresh is not None:
         assert as_table(kept(dispatcher.entries_of_recent([fresh]))) == few
         queues = {record.queue for record in fresh.records}
-        if len(queues) == 1:  # as a chunk has
+        if len(queues) == 1:  # like the records of a chunk
             recent = RecentChunk(RecordChunk(data, sizes), *queues, start)
             assert as_table(kept([dispatcher.entries_of_recent_chunk(recent)])) == few
     return few
 
 
 def fresh_run(records, start):
-    """Return an appender's summary of records that it wrote; None if some of them get no entry."""
+    """Return an appender's summary of its records; None if some of them get no entry."""
     fresh, place = [], start
     for record in records:
         topic, queue_id, queue_offset, sys_flag, _, properties = read_fields(record, 0, len(record))
@@ -167,7 +167,7 @@ def test_sizes_are_followed_up_to_a_blank_zeros_or_a_cut(count, tail):
     st.sampled_from([1, 17, 18, 40, 1_000]),
     st.booleans(),
 )
-@example([(0, 17)], 1, 1, False)  # the last that is looked at by itself is cut off
+@example([(0, 17)], 1, 1, False)  # the last single record is truncated
 def test_record_sizes_are_found_for_stretches_of_any_sizes(
     stretches, cut, count_max, ends_with_blank
 ):

@@ -1,4 +1,4 @@
-"""Records match the entries that point at them, checked one by one and in bulk."""
+"""Records match the entries that point at them; the check works one by one and in bulk."""
 
 import struct
 
@@ -19,7 +19,7 @@ from rocketpoll.broker.store.queues.entry_check import (
 )
 
 FIRST = (1 << 33) + 5
-"""Neither places nor offsets are small numbers."""
+"""Large, like real positions and offsets."""
 
 
 def record(size, queue_offset, position):
@@ -96,7 +96,7 @@ def test_entries_that_cannot_be_right_are_seen_without_their_records(count, piec
     good = [(FIRST + 100 * number, 100, 7) for number in range(count)]
     good[3:5] = [(0, BLANK_SIZE, 0)] * 2
     assert seen(good, pieces=pieces) is None
-    for at in (count // 2, count * 2 // 3):  # the last is the first of a piece
+    for at in (count // 2, count * 2 // 3):  # the second is the first of a piece
         position, size, code = good[at]
         for wrong in (
             (0, 0, 0),
@@ -124,7 +124,7 @@ def test_run_ends_match_checks_first_and_last_record_of_each_run(given_runs, dic
     assert run_ends_match(pieces, *given)
     ends = sorted({end for each in slices for end in (each.start, each.stop - 1)})
     number = dice.choice(ends)
-    for at, changed in ((3, sizes), (35, places)):  # the last bytes of size and place
+    for at, changed in ((3, sizes), (35, places)):  # the last bytes of size and position
         start = sum(sizes[:number]) - (counts[0] if number >= cut else 0)
         data = bytearray(pieces[number >= cut])
         data[start + at] ^= 1

@@ -33,7 +33,7 @@ ENDINGS = (b"", b"CLUSTER\x01C\x02", b"\x02CLUSTER\x01C\x02", b"TAGS\x01late\x02
 
 @st.composite
 def even_batches(draw):
-    """Draw messages of a batch with bodies and properties of equal lengths."""
+    """Draw the messages of a batch, with bodies and properties of equal lengths."""
     count = draw(st.integers(1, 20))
     body_bytes, shape = (
         draw(st.integers(1, 40)),
@@ -61,7 +61,7 @@ def as_parts(each, ending):
 
 
 def have_one_end(each, ending):
-    """Return whether one ending terminates all properties with a separator."""
+    """Return whether the same ending adds the last separator to all properties."""
     return ending or len({one.properties_text.endswith("\x02") for one in each}) == 1
 
 
@@ -93,7 +93,7 @@ def test_even_batch_encoding_equals_single_records(common, each, ending, born_ti
 
 @st.composite
 def uneven_batches(draw):
-    """Draw messages of a batch with different sizes."""
+    """Draw the messages of a batch, with different sizes."""
     pieces = st.sampled_from(
         ["KEYS\x01a b\x02", "UNIQ_KEY\x01id\x02", "TAGS\x01one\x02", "TAGS\x01\x02", "x\x01y"]
     )
@@ -126,7 +126,7 @@ class Listener:
 
 
 def kept(root):
-    """Return all files with messages, queue entries and keys."""
+    """Return the files of commit log, consume queues and index."""
     return {
         path.relative_to(root): path.read_bytes().rstrip(b"\0")
         for directory in ("commitlog", "consumequeue", "index")
@@ -146,7 +146,7 @@ def kept(root):
 )
 @example(
     "T", [([BatchedMessage(b"x" * 200, "KEYS\x01k\x02", 1)] * 400, b"", True)]
-)  # too many to keep
+)  # too many for the memory
 @example("T", [([BatchedMessage(b"x", "UNIQ_KEY\x01k\x02", 1)] * 200, b"", True)] * 2)
 def test_store_with_column_batches_equals_one_with_single_messages(
     tmp_path_factory, topic, batches
@@ -209,7 +209,7 @@ def test_even_batch_table_equals_the_split_batch(each, dice):
     damaged = bytearray(data)
     damaged[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
     entries = fixed_size_entries(damaged)
-    if entries is not None:  # then the bit was in a body, a flag or what is ignored
+    if entries is not None:  # otherwise the bit was in a body, a flag or an unused field
         assert [(len(one.body), len(one.properties)) for one in split_batch(damaged)] == [
             (len(apart[0].body), len(apart[0].properties))
         ] * len(apart)

@@ -62,7 +62,7 @@ def text_of(value):
 
 
 def looked_for(topic, rows):
-    """Return the key hashes with which each message is found."""
+    """Return the key hashes that find each message."""
     found = ([property_of(row, pattern_of(name)) for name in (UNIQ_KEY, KEYS)] for row in rows)
     return [
         key_hash

@@ -1,4 +1,4 @@
-"""Maps of files show what is in memory."""
+"""Memory maps of files show the content in memory."""
 
 import gc
 import os
@@ -32,7 +32,7 @@ def maps_of(path):
 def open_files():
     files = set()
     for entry in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # another thread has closed it
+        with suppress(FileNotFoundError):  # another thread has closed the file
             files.add(entry.readlink())
     return files
 

@@ -1,4 +1,4 @@
-"""With few open files, written data is still read back, and flushed data is on the disk."""
+"""With few open files, written data can be read, and flushed data is on the disk."""
 
 import errno
 import os
@@ -140,7 +140,7 @@ def test_failed_early_flush_is_raised_by_the_next_write_or_flush(disk, tmp_path)
     b.write(b"x", 0)
     disk.fails["flush"] = True
     (c,) = reopened(other, tmp_path, "c")
-    assert bytes(c.read(0, 1)) == b"c"  # it is nothing to a reader, nor to the other group
+    assert bytes(c.read(0, 1)) == b"c"  # it belongs to no reader, nor to the other group
     disk.fails.clear()
     c.write(b"d", 0)
     other.flush()
@@ -238,7 +238,7 @@ class GatedNames(LocalDisk):
         self.entered, self.gate = threading.Event(), threading.Event()
         self.flushes = 0
 
-    def flush_directory(self, path):  # noqa: ARG002  # the protocol's
+    def flush_directory(self, path):  # noqa: ARG002  # signature of the protocol
         self.flushes += 1
         if self.flushes == 1:
             self.entered.set()
@@ -257,10 +257,10 @@ def first_flush_of_names(directory):
 
 
 def test_names_are_not_taken_for_flushed_while_another_thread_still_flushes_them(tmp_path):
-    """Otherwise a write could be acknowledged to a file whose name a power loss removes."""
+    """Otherwise a write to a file could be acknowledged whose name a power loss removes."""
     group, first, disk = first_flush_of_names(tmp_path)
     group.flush_names(tmp_path)
-    assert disk.flushes == 2  # it did so itself instead of relying on the other
+    assert disk.flushes == 2  # it flushed the names itself instead of relying on the other thread
     disk.gate.set()
     first.join(10)
 
@@ -270,7 +270,7 @@ def test_late_directory_flush_does_not_cover_later_changes(
 ):
     group, first, disk = first_flush_of_names(tmp_path)
     group.flush_names(tmp_path)
-    group.mark_names_changed(tmp_path)  # as often as when the first flush began
+    group.mark_names_changed(tmp_path)  # the same count as when the first flush began
     disk.gate.set()
     first.join(10)
     group.flush()

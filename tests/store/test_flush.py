@@ -1,4 +1,4 @@
-"""Flushes: who waits, who shares one, and what failures do."""
+"""Flushes: waiting, sharing, and failures."""
 
 import errno
 import threading
@@ -117,12 +117,12 @@ def test_flush_failure_is_reported_to_owner_before_waiting_futures(service, log,
         future.result(SECONDS_MAX)
     assert (
         known == failures == [log.error]
-    )  # nothing is accepted any more when the first waiter gets it
+    )  # the store accepts nothing more before the first waiter gets its error
 
 
 @pytest.mark.parametrize("place", ["flush", "behind it"])
 def test_unexpected_flush_error_fails_all_waiters_and_the_owner(log, failures, place):
-    """R17: those who wait, those who come later, and the owner all get the error."""
+    """R17: current waiters, later ones and the owner all get the error."""
     told = (lambda: None) if place == "flush" else (lambda: {}["gone"])
     service = FlushService(log.flush, told, failures.append, None)
     service.start()

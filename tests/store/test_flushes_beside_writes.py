@@ -1,8 +1,8 @@
 """Writes during a flush and flushes during a write: acknowledged messages survive.
 
 The tests use one thread: `InterruptedDisk` runs the other operation in the middle of one, so that
-each order occurs and can be repeated. The last test breaks the store on purpose, and requires that
-to be noticed.
+each order occurs and can be repeated. The last test breaks the store on purpose, and requires the
+check to fail.
 """
 
 import os
@@ -23,7 +23,7 @@ ROUNDS = 12
 
 
 class InterruptedDisk(FaultyDisk):
-    """Runs another operation in the middle of one, without nesting further."""
+    """Runs another operation in the middle of one, without further nesting."""
 
     def __init__(self):
         super().__init__(LocalDisk())
@@ -90,8 +90,7 @@ def check_power_losses(tmp_path, dice, states):
     for _ in range(max(states // 3, 1)):
         point = dice.randint(0, len(story.disk.operations))
         for state in power_loss_states(story.disk.log(point), dice, 3, tmp_path):
-            # Comparing all of the log with its queues would make good what a
-            # checkpoint has noted wrongly.
+            # A comparison of the whole log with its queues would repair a wrong checkpoint.
             again = open_store(state, **SYNC, check_whole_log_bytes=0)
             found = bodies(again)
             again.shutdown()
@@ -105,7 +104,7 @@ def test_writes_during_a_flush_survive_power_loss(tmp_path, dice):
     check_power_losses(tmp_path, dice, POWER_LOSSES)
 
 
-# ---- the harness proves itself
+# ---- the check detects a broken store
 
 
 def a_flush_takes_the_marks_of_writes_that_come_inside_it(monkeypatch):

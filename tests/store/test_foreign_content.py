@@ -24,7 +24,7 @@ from rocketpoll.broker.store.results import PutMessageStatus
 from rocketpoll.broker.store.tools.verify import findings
 
 LIGHT_QUEUES = ("%LMQ%a", "%LMQ%$orders$lite-1")
-"""The names of a light queue, and of one of a lite topic, whose name no topic may have."""
+"""Names of a light queue, and of one of a lite topic, which is not a valid topic name."""
 
 
 def files_below(directory):
@@ -132,7 +132,7 @@ def test_light_queues_in_the_manifest_of_an_earlier_release_are_not_made(with_li
     assert light_files(root) == before
 
 
-# ---- names of any kind
+# ---- arbitrary names
 
 DIRECTORIES = (
     ".",
@@ -173,14 +173,15 @@ CONTENTS = {
 
 
 def is_served(directory, name):
-    """Return whether a store starts with this name in a directory, or names it in a refusal."""
+    """Return whether a store starts with this name in a directory; otherwise it must name it in the
+    refusal."""
     if name.startswith(".") or name == LOST_AND_FOUND:
         return True
     is_directory = CONTENTS[name] is not make_file
     return {
         "commitlog": is_directory,
         "index": is_directory,
-        "consumequeue": True,  # a topic without queues, or a file, which nobody takes for one
+        "consumequeue": True,  # a topic without queues, or a file, which no code takes for one
         "consumequeue/T": False,
         "consumequeue/T/0": is_directory,
     }.get(directory, True)
@@ -227,7 +228,7 @@ def test_foreign_file_in_a_store_is_ignored_or_refused_by_name(tmp_path, directo
         store.clean()
         store.shutdown()
         assert list(findings(root)) == []
-    is_sink = directory == "staging" and CONTENTS[name] is Path.mkdir  # an empty one goes
+    is_sink = directory == "staging" and CONTENTS[name] is Path.mkdir  # an empty one is removed
     assert path.exists() == is_served(directory, name) or is_sink
 
 

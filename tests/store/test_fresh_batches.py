@@ -1,4 +1,4 @@
-"""Which writes the index takes from memory, and which it reads from the log."""
+"""Writes that the index takes from memory, and those that it reads from the log."""
 
 from functools import cache
 
@@ -15,7 +15,7 @@ from rocketpoll.broker.store.records.recent_writes import (
 SIZE = 10
 
 
-@cache  # the same run each time, as arrays cannot be compared as a whole
+@cache  # the same object each time, because arrays cannot be compared as a whole
 def rows_at(start, rows):
     places = start + np.arange(rows) * SIZE
     sizes, lengths = np.full(rows, SIZE), np.zeros(rows, np.int64)

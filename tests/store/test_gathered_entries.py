@@ -1,4 +1,4 @@
-"""Hidden entries, written step by step, become visible at one moment."""
+"""Hidden entries are written step by step and become visible together."""
 
 import errno
 import os

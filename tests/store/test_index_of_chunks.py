@@ -22,7 +22,7 @@ from rocketpoll.broker.store.files.disk import LocalDisk
 
 
 def chunk_of(rows, keys=lambda row: f"k{row}"):
-    """Return a chunk of this number of messages, each with keys, or none."""
+    """Return a chunk of this number of messages, with or without keys."""
     bulk_tools.start_loading().result()
     columns = {"body": [b"b"] * rows, "keys": [keys(row) for row in range(rows)]}
     return encode_chunk({"topic": "T", "storeHost": "1.2.3.4:1", **columns})
@@ -64,7 +64,7 @@ def test_indexing_of_a_chunk_yields_between_steps(tmp_path):
     while not components_of(store).reput.run(lambda: True):
         index = components_of(store).index
         steps.append(sum(file.header.index_count - 1 for file in index._files))
-    assert steps[:4] == [0, 0, 2_048, 4_096]  # the first step carries to the queue
+    assert steps[:4] == [0, 0, 2_048, 4_096]  # the first step dispatches to the queue
     assert found(store, "b2999") == 1
     assert holds_all(store)
     store.shutdown()
@@ -88,7 +88,7 @@ def test_messages_are_carried_though_there_is_no_room_for_the_index(tmp_path):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_index_is_the_same_from_memory_and_from_the_log(tmp_path, monkeypatch, seed):
-    """Chunks, batches and single messages in random order, with steps in between."""
+    """Chunks, batches and single messages in random order, with steps between them."""
     drawn = random.Random(seed)
     monkeypatch.setattr(reput, "_DISPATCHED_KEYS_MAX", drawn.choice([1, 40, 10_000]))
     monkeypatch.setattr(reput, "INDEX_LAG_BYTES_MAX", drawn.choice([500, 10_000, 1 << 20]))

@@ -173,7 +173,7 @@ def test_index_query_reads_files_newest_first_within_its_time_span(tmp_path):
 @given(st.lists(st.integers(0, 3), max_size=40).map(sorted), st.integers(-1, 4), st.integers(-1, 4))
 @settings(max_examples=200)
 def test_index_query_by_time_equals_a_linear_scan(seconds, first, last):
-    """Equal times lie on both sides of a file boundary, and are the ones searched for."""
+    """The equal times that the query wants lie on both sides of a file boundary."""
     times = [NOON + 1000 * second for second in seconds]
     begin, end = NOON + 1000 * first, NOON + 1000 * last
     expected = [100 * n for n, each in enumerate(times) if begin <= each <= end]
@@ -256,7 +256,7 @@ def test_torn_index_file_is_deleted_and_its_messages_are_indexed_again(tmp_path)
     service.flush()
     newest = tmp_path / names(tmp_path)[-1]
     content = bytearray(newest.read_bytes())
-    content[40:44] = (1 << 20).to_bytes(4, "big")  # more entries than a file has room for
+    content[40:44] = (1 << 20).to_bytes(4, "big")  # more entries than fit into a file
     newest.write_bytes(content)
     again = load(tmp_path)
     assert len(names(tmp_path)) == 1
@@ -353,7 +353,7 @@ steps = st.lists(messages, max_size=8) | st.sampled_from(["flush", "restart", "k
 
 @given(st.lists(steps, max_size=14))
 def test_index_answers_like_a_dictionary_over_restarts(script):
-    """After a start, everything that may be missing is dispatched again; repeats are harmless."""
+    """After a start, all possibly missing messages are dispatched again; repeats are harmless."""
     log, physical_offset, timestamp = [], 0, NOON
     with tempfile.TemporaryDirectory() as directory:
         service = load(directory)
@@ -415,7 +415,7 @@ def test_index_after_power_loss_is_completed_by_dispatching_again(tmp_path):
 
 
 def test_rocketmq_would_write_a_repeated_last_record_twice_and_this_does_not(tmp_path):
-    """RocketMQ adds the record at endPhyOffset again; here only missing keys are added."""
+    """RocketMQ adds the record at endPhyOffset again; our index adds only missing keys."""
     service = load(tmp_path)
     dispatch(service, message(100, "a b", "U"))
     path = tmp_path / service.file_names[0]

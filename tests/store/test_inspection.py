@@ -123,7 +123,8 @@ def test_messages_of_a_topic_that_was_deleted_are_missing_nowhere(tmp_path, caps
 
 
 def as_rocketmq_leaves_it(root, *topics):
-    """Return a store whose broker records no deletions, and whose table has these topics."""
+    """Return a store without recorded deletions, as RocketMQ leaves it; its table has
+    these topics."""
     for path in (root / "checkpoint", *(root / "config").glob("manifest.json*")):
         path.unlink()
     table = {name: {"topicName": name} for name in topics}
@@ -191,7 +192,7 @@ def test_store_tools_name_a_fifo_and_do_not_block(root, tool, place, capsys):
     os.mkfifo(root / place)
     code = tool.main([str(root)])
     said = capsys.readouterr().err
-    if tool is stat and not place.startswith("commitlog"):  # which looks at no queue
+    if tool is stat and not place.startswith("commitlog"):  # stat reads no queues
         assert (code, said) == (0, "")
     else:
         assert code == 1

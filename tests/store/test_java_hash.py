@@ -1,4 +1,4 @@
-"""Column hashes equal the hash of single strings, which is verified against Java."""
+"""Hashes of columns equal the hashes of single strings, which are verified against Java."""
 
 import pyarrow as pa
 import pytest
@@ -102,7 +102,7 @@ def test_long_columns_hash_as_short_ones_do():
         ("Aa", 2112),
         ("BB", 2112),
         ("TopicTest#key", abs(java_string_hash("TopicTest#key"))),
-        ("polygenelubricants", 0),  # its hash is the one number that has no absolute value
+        ("polygenelubricants", 0),  # its hash is the only integer without an absolute value
     ],
 )
 def test_index_hash_is_absolute_as_in_java(text, expected):

@@ -1,4 +1,4 @@
-"""Messages by key: only those of the topic, newest first, up to the limit."""
+"""Queries by key: only messages of the topic, newest first, up to the limit."""
 
 import itertools
 
@@ -127,7 +127,7 @@ def test_key_query_is_not_filled_up_by_later_messages_of_the_same_second(tmp_pat
 
 
 COLLIDING = ["".join(pieces) for pieces in itertools.product(("Aa", "BB"), repeat=9)]
-"""Keys of one Java hash, of which anybody can make as many as he likes."""
+"""Keys with the same Java hash, of which a sender can produce any number."""
 
 
 def test_hundreds_of_keys_of_the_same_hash_hide_no_message(store):

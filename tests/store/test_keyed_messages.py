@@ -1,4 +1,4 @@
-"""Keys of many messages are those of each."""
+"""Keys of many messages, extracted together, equal those of each message."""
 
 import pytest
 from support.stores.small_store import encoded, message, open_store
@@ -46,8 +46,8 @@ def test_keyed_messages_are_taken_in_limited_chunks():
 
 
 def test_indexing_messages_with_many_keys_reads_each_step_once(tmp_path, monkeypatch):
-    """One step indexes a limited number of words, and must not read megabytes again
-    for the next."""
+    """One step indexes a limited number of words, and must not read megabytes again for
+    the next."""
     count, words, looked_at = 120, 4_000, []
     store = open_store(
         tmp_path,

@@ -1,4 +1,5 @@
-"""The store waits out a temporary lack of disk space, descriptors or memory, and reports it."""
+"""The store waits for disk space, descriptors or memory to become available again, and reports
+shortages."""
 
 import errno
 import itertools
@@ -25,7 +26,7 @@ SMALL = {"max_hash_slot_num": 16, "max_index_num": 8}
 
 
 def put(store, text, topic="T", queue_id=0, patience_seconds=20):
-    """Put a message; return None if it was accepted, else the error."""
+    """Put a message; return its error, or None if it was accepted."""
     result = store.put_message(message(text, topic, queue_id, keys="k"))
     result = store.wait_until_stored(result, patience_seconds)
     return result.status.name, result.remark
@@ -33,8 +34,7 @@ def put(store, text, topic="T", queue_id=0, patience_seconds=20):
 
 @pytest.mark.parametrize("error", ERRNOS, ids=errno.errorcode.get)
 def test_transient_disk_error_refuses_messages_until_recovery(tmp_path, error):
-    """A shortage that begins at any operation of sends, checkpoints and reads over many small
-    files."""
+    """A shortage begins at any operation of sends, checkpoints and reads over many small files."""
     for spared in itertools.count(0, 5):
         root = tmp_path / str(spared)
         root.mkdir()
@@ -185,7 +185,7 @@ def test_killed_start_on_a_full_disk_changes_no_message(tmp_path, killed):
     again.shutdown()
 
 
-# ---- what is said
+# ---- log lines
 
 
 def test_degradation_is_logged_at_start_and_end(caplog):

@@ -1,4 +1,4 @@
-"""Very large batches are built in steps: same records, and in the log all or none."""
+"""Very large batches are built in steps: the records are the same, and the log has all or none."""
 
 import errno
 

@@ -1,6 +1,5 @@
-"""Files of deleted topics are removed little by little: over restarts, past undeletable files,
-during reads.
-"""
+"""Files of deleted topics are removed little by little: across restarts, skipping undeletable
+files, during reads."""
 
 import contextlib
 import errno

@@ -69,7 +69,7 @@ def test_special_file_in_place_of_a_table_is_an_error(tmp_path, kind):
     with pytest.raises(OSError, match=str(path)) as raised:
         LocalDisk().read(path)
     assert not isinstance(raised.value, FileNotFoundError)
-    if kind != "a link to nowhere":  # what is written through that becomes a file
+    if kind != "a link to nowhere":  # a write through that link creates a file
         with pytest.raises(OSError, match=str(path)):
             LocalDisk().write_whole(path, b"x")
 

@@ -1,6 +1,5 @@
-"""`LocalDisk` and `LocalFile` turn a real file system's failures into errors,
-never into signals.
-"""
+"""`LocalDisk` and `LocalFile` turn a real file system's failures into errors, never
+into signals."""
 
 import errno
 import os
@@ -47,7 +46,7 @@ def test_local_file_reads_pages_not_in_cache(file, disk_path):
 @pytest.mark.parametrize("end", [0, 100, MIB - 5000, MIB - 1])
 @pytest.mark.parametrize("size", [5000, MIB])
 def test_read_of_a_truncated_file_raises_an_error_and_no_signal(file, disk_path, end, size):
-    file.read(0, MIB)  # so that there is a map
+    file.read(0, MIB)  # creates the map
     os.truncate(disk_path / "log", end)
     with pytest.raises(OSError, match=f"the file ends at .*{disk_path / 'log'}") as refused:
         file.read(MIB - size, size)
@@ -78,7 +77,7 @@ def test_disk_errors_name_their_file(tmp_path):
     path = tmp_path / "log"
     file = disk.create(path, 8)
     broken = disk.open(path)
-    os.close(broken._descriptor)  # behind its back
+    os.close(broken._descriptor)  # without its knowledge
     asked = [
         lambda: file.read(0, 9),
         lambda: broken.read(0, 1),
@@ -102,7 +101,7 @@ def test_disk_errors_name_their_file(tmp_path):
     ]
     said = [what_is_said(ask) for ask in asked]
     broken._descriptor = -1
-    # Deleting what is not there and looking into no directory are no errors.
+    # Deleting a missing file and listing a missing directory are no errors.
     assert said.count("") == 2
     assert all(str(tmp_path) in each for each in said if each)
 

@@ -1,4 +1,4 @@
-"""Manifest files: their content matches the files at that time, and nothing relies on more."""
+"""Manifest files: their content matches the files when they are saved; no code relies on more."""
 
 import errno
 import json
@@ -163,7 +163,7 @@ def test_manifest_newer_or_older_than_the_checkpoint_starts_correctly(tmp_path):
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_older_manifest_is_recognized_without_a_checkpoint(tmp_path, caplog, end):
-    """Each save increases a counter. Deletions in an older manifest have been done, or concern
+    """Each save increases a counter. Deletions in an older manifest were carried out, or concern
     another topic."""
     kept = tmp_path / "kept"
     path = kept / "config" / MANIFEST
@@ -226,7 +226,7 @@ def test_damaged_manifest_stays_known_over_a_kill(tmp_path, caplog):
     store.put_message(message("new"))
     crash(store)
     path = tmp_path / "config" / MANIFEST
-    path.rename(path.with_name(f"{MANIFEST}.corrupt"))  # as far as that start has come
+    path.rename(path.with_name(f"{MANIFEST}.corrupt"))  # the state in the middle of that start
     again = open_store(tmp_path)
     assert "all queues are rebuilt" in caplog.text
     assert again.half_deleted_topics == ()
@@ -235,7 +235,7 @@ def test_damaged_manifest_stays_known_over_a_kill(tmp_path, caplog):
 
 
 class FullForAll(FaultyDisk):
-    """A disk that is full for everything that needs space, from a moment on, until files are
+    """A disk that is full from a moment on for everything that needs space, until files are
     deleted."""
 
     room = None
@@ -252,7 +252,7 @@ class FullForAll(FaultyDisk):
 
 @pytest.mark.parametrize("gone", ["at once", "with the first queue"])
 def test_rebuild_on_a_full_disk_is_noted_before_any_queue_is_written(tmp_path, gone):
-    """Wherever the start is killed, no half-built queue may count as complete."""
+    """Whenever the start is killed, no half-built queue may count as complete."""
     fill(tmp_path, check_whole_log_bytes=0).shutdown()
     shutil.rmtree(tmp_path / "consumequeue" / "T" / "0")
     disk = FullForAll(LocalDisk())

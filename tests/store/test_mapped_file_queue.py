@@ -206,7 +206,7 @@ def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing
         del sizes[f"{100 * lost:020d}"]
     again = MappedFileQueue(FileGroup(FilePool(LocalDisk())), files.directory, SIZE)
     left = again.adopt(sizes)
-    first = 1 if lost == 0 and not is_empty else 0  # nobody knows that there was one before
+    first = 1 if lost == 0 and not is_empty else 0  # its former existence cannot be detected
     assert names(again) == [f"{100 * number:020d}" for number in range(first, max(lost, 3 * first))]
     assert names(again) + left == list(sizes)
 
@@ -275,7 +275,7 @@ def test_failed_file_deletion_leaves_no_gap_and_is_repeated(tmp_path, number, pr
     disk.plan = [Fault(len(disk.operations) + number, error=errno.EMFILE, prefix=prefix)]
     with suppress(OSError):
         files.delete_before(3 * SIZE)
-    assert set(names(files)) >= set(names(reopened(files)))  # that raises if one is missing
+    assert set(names(files)) >= set(names(reopened(files)))  # raises if a file is missing
     disk.plan = ()
     files.delete_before(3 * SIZE)
     files.write(5 * SIZE, b"x")
@@ -302,7 +302,7 @@ class GatedDisk(LocalDisk):
 
 
 class DiskThatIsOvertaken(LocalDisk):
-    """Calls a function when a file is about to be opened."""
+    """Calls a function before a file is opened."""
 
     def __init__(self):
         self.before_open = lambda: None
@@ -347,7 +347,7 @@ def test_file_deleted_during_a_flush_is_no_error(tmp_path):
     flushing.start()
     assert disk.entered.wait(10)
     deleting.start()
-    deleting.join(0.05)  # as far as it gets while the flush is under way
+    deleting.join(0.05)  # it blocks while the flush runs
     disk.gate.set()
     for thread in (flushing, deleting):
         thread.join(10)

@@ -1,4 +1,4 @@
-"""A MemoryError at any line of putting messages: each caller gets a true answer, none is stuck."""
+"""A MemoryError at any line of putting messages: each caller gets a true result, and none hangs."""
 
 import os
 import shutil
@@ -78,8 +78,8 @@ class Senders:
                 self._tell(text, 0, result, number)
 
     def end_turn(self):
-        """Write the buffered puts; each must get the result of its own message, now
-        or next time."""
+        """Write the buffered puts; each must get the result of its own message, now or
+        next time."""
         try:
             results = self.store.write_buffered()
         except MemoryError:
@@ -171,6 +171,6 @@ def test_out_of_memory_at_any_line_of_a_put_is_answered(tmp_path, dice):
 
 @pytest.mark.parametrize("within", ["_write_buffered", "_append_run", "results"])
 def test_out_of_memory_at_any_line_of_a_buffered_write_is_answered(tmp_path, within):
-    """After the write, nothing may fail; random lines seldom hit the few lines in question."""
+    """After the write, no line may fail; random numbers seldom hit these few lines."""
     for number in lines_of_work(tmp_path / "all", within).first_and_last_of_each():
         lack_at(tmp_path / str(number), number, within)

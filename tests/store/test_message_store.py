@@ -77,7 +77,7 @@ def test_recovered_messages_survive_a_power_loss(tmp_path, dice):
     second.mkdir()
     disk = RecordingDisk(LocalDisk(), first)
     store = open_store(first, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    put(store, "one", "two", "x" * 3_000, "three")  # over two files, and nobody asks for a flush
+    put(store, "one", "two", "x" * 3_000, "three")  # over two files, without a flush
     killed = disk.log()
     crash(store)
     materialise(killed.model().seen(), second)
@@ -124,7 +124,7 @@ def test_files_of_other_sizes_are_refused_and_left_alone(tmp_path):
     [(79, 1, True), (199, 1, True), (80, 2, True), (320, 2, True), (80, 1, False), (320, 1, False)],
 )
 def test_queue_file_of_wrong_size_is_rebuilt(tmp_path, size, queues, is_damaged):
-    """If only one file has a wrong size that is a multiple of entries, the setting may have
+    """If a single file has a wrong size that is a multiple of entries, the setting may have
     changed."""
     store = open_store(tmp_path)
     for queue_id in range(queues):

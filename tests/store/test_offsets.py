@@ -1,4 +1,4 @@
-"""mypy keeps queue offsets and physical offsets apart in the store's whole interface."""
+"""mypy distinguishes queue offsets and physical offsets in the store's whole interface."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from support.programs.python_programs import ROOT
 from rocketpoll.broker.store.results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
 
 OLDEST = "3.10" if sys.version_info < (3, 12) else "3.12"
-"""Oldest Python for which `make types` checks the sources, and mypy caches the result."""
+"""The oldest Python for which `make types` checks the sources and caches the result."""
 
 PROGRAM = """\
 from rocketpoll.broker.store.log.commit_log import CommitLog

@@ -1,4 +1,4 @@
-"""Entry selection of a get gives the same entries in each implementation."""
+"""Every implementation of entry selection for a get selects the same entries."""
 
 from functools import partial
 from itertools import pairwise, starmap
@@ -67,7 +67,7 @@ def select_many(pieces, *given):
 
 
 def many(found, limits, wanted, cuts=()):
-    """Return the selected entries when they come in pieces, and the number of pieces used."""
+    """Return the entries selected from pieces, and the number of pieces used."""
     data = packed(found)
     bounds = sorted({0, len(found), *(cut for cut in cuts if cut < len(found))})
     taken = []
@@ -196,8 +196,8 @@ def test_entries_before_an_unreadable_record_are_selected(is_known, first):
 
 
 def test_property_filter_reads_a_few_messages_at_a_time_and_no_more_than_needed():
-    """Each message has 100 KB: the first check covers two of them, although 60
-    entries are known."""
+    """Each message has 100 KB: the first check covers two of them, although 60 entries
+    are known."""
     looks = []
     found = [(10, 100_000, 1)] * 60
 

@@ -1,4 +1,4 @@
-"""Proof files: limited in number, removed with their connections, no obstacle to the store."""
+"""Proof files: limited in number, removed with their connections, and harmless for the store."""
 
 import errno
 import os
@@ -94,7 +94,7 @@ def test_proof_is_not_written_for_a_log_elsewhere(tmp_path):
 
 
 def test_proof_is_not_written_at_a_path_that_is_not_utf_8(tmp_path):
-    """The bytes of a path may have any encoding; a response is UTF-8."""
+    """The bytes of a path may have any encoding, but a response is UTF-8."""
     root = tmp_path / os.fsdecode(b"gr\xf6sse")
 
     class Files:

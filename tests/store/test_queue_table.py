@@ -109,7 +109,7 @@ def test_queue_files_of_another_size_are_refused_with_advice(table, tmp_path):
         f"rebuild all queues from the log, leave the broker stopped, delete {table._directory},"
         in text
     )
-    assert "truncate" not in text  # the entries would lie in files that are named for others
+    assert "truncate" not in text  # the entries would be in files named for other offsets
 
 
 @pytest.mark.parametrize("path", ["T/zero", "a b/0", "T/-1"])
@@ -155,7 +155,7 @@ def test_lower_bound_is_zero_before_and_after_the_recovery(found, reput):
     found.start(100, {("T", 0): 7})
     reput.carried = 100
     found.finish()
-    reput.carried = 50  # a topic is deleted: what came meanwhile is carried again
+    reput.carried = 50  # a deleted topic: later messages are dispatched again
     assert found.lower_bound("T", 0) == 0
 
 

@@ -99,7 +99,7 @@ def test_expired_offset_is_moved_to_the_first_kept_one(store, clock):
 
 
 def expire(store, clock):
-    """Expire all files but the last: by the clock and by the newest message."""
+    """Expire all files but the last, by the clock and a new message."""
     clock.now_ms = 4_000_000_000_000
     store.put_message(message("newest"))
     store.cleaner.config = dataclasses.replace(
@@ -119,7 +119,7 @@ def test_get_message_from_a_missing_queue_file_skips_to_the_next_file(store):
 def test_message_missing_in_the_log_is_skipped(store):
     fill(store, 120)
     first_kept = components_of(store).log.files.files[2].from_offset
-    components_of(store).log.files.delete_before(first_kept)  # the queues have not heard of it yet
+    components_of(store).log.files.delete_before(first_kept)  # the queues are not updated yet
     result = store.get_message("T", 0, 0)
     assert result.status is Status.MESSAGE_WAS_REMOVING
     assert result.min_offset == result.next_begin_offset > store.queue_offsets("T", 0).first
@@ -232,7 +232,7 @@ def test_tag_filtered_get_returns_the_same_messages_as_a_linear_filter(
         assert result.message_count <= count_max
         found += [int(each.body) for each in messages_of(result)]
         offset = result.next_begin_offset
-    # Two of the tags share a code: without a look at the text both come.
+    # Two of the tags have the same code: without a comparison of the text both match.
     seen = wanted if by_text or not wanted & {"AaAa", "BBBB"} else wanted | {"AaAa", "BBBB"}
     assert found == [number for number, tag in enumerate(tags) if tag in seen]
     store.shutdown()
@@ -324,7 +324,7 @@ def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_
 
 
 FLIPPED = [*range(96)]
-"""The bits of place and size of an entry."""
+"""The bits of position and size of an entry."""
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,8 @@ def test_queue_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, coun
             assert str(tmp_path) in str(error) or "commit log" in str(error)
         else:
             assert found == expected[: len(found)], f"bit {bit}"
-            told += len(found) < len(expected)  # those before it are served; the next get tells
+            # the entries before it are served; the next get reports it
+            told += len(found) < len(expected)
     assert told > 10
     write_entry(store, row, entry)
     assert [each.body for each in messages_of(get())] == expected
@@ -513,7 +514,7 @@ def test_wrong_queue_entry_is_refused_alone_for_every_way_of_pulling(
     of_tag = {"a": [0], "b": [1], "c": []}.get(wanted, [0, 1])
     if (
         refused or wanted is not None
-    ):  # else it lay among others that follow each other, and was not needed
+    ):  # otherwise it was between consecutive records, and was not needed
         assert refused == [BAD]
     assert served == [
         number for number in range(200) if number % 2 in of_tag and number not in refused
@@ -527,7 +528,7 @@ def by_property(expression):
     )
 
 
-# ---- record checks: positions and sizes within bounds, and finding the unreadable record of
+# ---- record checks: positions and sizes within bounds, and finding an unreadable record
 
 
 @pytest.mark.parametrize("kind", [list, np.array])

@@ -1,6 +1,6 @@
-"""A start that rebuilds all queues and is interrupted: the next start does only the rest.
+"""A start that rebuilds all queues is interrupted: the next start does only the rest.
 
-Whatever the interruption, queues and index end up as after an uninterrupted start.
+After any interruption, queues and index equal those of an uninterrupted start.
 """
 
 import logging
@@ -35,11 +35,11 @@ LOG_BYTES = 1 << 13
 
 
 class Killed(BaseException):
-    """The process is killed."""
+    """Raised when the process is killed."""
 
 
 class KillingDisk(_WatchedDisk):
-    """Kills the process before a change of the disk, counted from the first."""
+    """Kills the process before a change of the disk; changes are numbered from the first."""
 
     def __init__(self, number):
         super().__init__(LocalDisk())
@@ -56,7 +56,7 @@ class KillingDisk(_WatchedDisk):
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
-    """Record progress every few records, as is done every GiB of a large log."""
+    """Record progress every few records, instead of every GiB of the log."""
     monkeypatch.setattr(opener, "_PROGRESS_BYTES", LOG_BYTES // 2)
     monkeypatch.setattr(reput, "ONE_BY_ONE_MAX", 4)
 
@@ -151,7 +151,7 @@ def start_and_be_killed(root, number, **others):
     disk = KillingDisk(number)
     try:
         store = open_store(root, disk, **settings(**others))
-    except (Killed, StoreFailed):  # the store notices that its disk is gone as it closes files
+    except (Killed, StoreFailed):  # closing files fails after the kill
         return
     disk.left = 0
     with pytest.raises((Killed, StoreFailed)):
@@ -189,7 +189,7 @@ def test_interrupted_start_saves_its_progress_for_the_next(tmp_path):
     assert 0 < done < total
     rest, error = watched(tmp_path / "store", end_at=3)
     assert error is not None
-    assert rest[0][1] == total - done  # nothing is done a second time
+    assert rest[0][1] == total - done  # nothing is repeated
     left, error = watched(tmp_path / "store")
     assert error is None
     assert left[-1][0] == left[-1][1] < rest[0][1]
@@ -228,7 +228,7 @@ def test_offsets_are_not_reused_after_a_killed_start(tmp_path):
     store.shutdown()
     shutil.rmtree(tmp_path / "consumequeue")
     last = max((tmp_path / "commitlog").iterdir())
-    last.write_bytes(bytes(LOG_BYTES))  # a disk that has lost the end
+    last.write_bytes(bytes(LOG_BYTES))  # the disk has lost the end
     _, error = watched(tmp_path, end_at=6)
     assert error is not None
     again = open_store(tmp_path, **settings())

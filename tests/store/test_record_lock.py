@@ -15,7 +15,7 @@ def test_second_file_lock_in_one_process_is_refused_and_keeps_the_lock(tmp_path)
         FileLock(tmp_path / "lock")
     assert refused.value.filename == str(tmp_path / "lock")
     child = os.fork()
-    if child == 0:  # a lock of a process is none of its child's
+    if child == 0:  # a child does not inherit its parent's lock
         try:
             with (tmp_path / "lock").open("r+b") as file:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
@@ -63,7 +63,7 @@ def test_directories_below_are_locked_with_it_by_whatever_name_they_are_reached(
     with pytest.raises(OSError, match=os.strerror(errno.EDEADLK)) as refused:
         FileLock(two / "lock", [two / "log"])
     assert refused.value.filename == str(two / "log")
-    FileLock(two / "lock").release()  # nothing of the attempt is left
+    FileLock(two / "lock").release()  # the failed attempt has left no lock
     held.release()
     FileLock(two / "lock", [two / "log"]).release()
     FileLock(one / "lock", [one / "log"]).release()

@@ -199,7 +199,8 @@ def test_recovery_makes_a_garbage_log_file_one_hole(tmp_path):
 
 
 def test_recovery_ends_the_log_at_a_record_of_another_place(tmp_path):
-    """Stale bytes of another position are a valid record with a valid CRC, and still wrong."""
+    """Stale bytes of another position form a valid record with a valid CRC, but do not belong
+    there."""
     places = fill(tmp_path, ["one", "two"])
     end = places[-1][1]
     overwrite(tmp_path, end, encode_record(message("stale")))
@@ -285,7 +286,7 @@ def test_message_in_a_hole_returns_when_its_file_is_repaired(tmp_path, check_who
 
 PADDED = {"mapped_file_size_commit_log": 1 << 18, "max_message_size": 1 << 18}
 PADDED_TEXTS = [f"{n}" * 140_000 for n in range(4)]
-"""Messages of which each has a file of its own: nearly half of the file lies behind its blank."""
+"""Messages that each fill a log file: nearly half of the file follows the blank's header."""
 LONG_AGO = 1_600_000_000
 
 
@@ -300,9 +301,9 @@ def padded(root):
 
 
 def test_recovery_does_not_write_over_sparse_blanks(tmp_path):
-    """Sparse blanks take no space; a nearly full disk would be full if they did."""
+    """Sparse blanks take no space; writing them would fill a nearly full disk."""
     padded(tmp_path)
-    disk = FaultyDisk(LocalDisk())  # which counts what is written from now on
+    disk = FaultyDisk(LocalDisk())  # counts the bytes written from now on
     store = open_store(tmp_path, disk, **PADDED)
     assert not store.is_opening
     assert len(PADDED_TEXTS) * 140_000 < disk.used < len(PADDED_TEXTS) * 170_000
@@ -324,7 +325,7 @@ def test_unreadable_page_without_messages_stops_no_start(tmp_path, after):
     if after == "a kill":
         crashed(tmp_path)
     disk = FaultyDisk()
-    for _, end in places:  # the next whole page after each message
+    for _, end in places:  # the first whole page after each message
         disk.unreadable.append(Refusal(LOG, end + 8192 - end % 4096))
     for n in range(2):
         store = open_store(tmp_path, disk, **PADDED)
@@ -346,7 +347,7 @@ def test_unreadable_page_past_the_end_is_refused_with_useful_advice(tmp_path):
         open_store(root, disk, **PADDED)
     advice = re.search("dd if=.*", str(refused.value))[0]
     subprocess.run(["/bin/sh", "-c", advice], check=True)
-    store = open_store(root, **PADDED)  # the copy of its file lies elsewhere on the disk
+    store = open_store(root, **PADDED)  # the copy of its file has other blocks on the disk
     assert bodies(store) == PADDED_TEXTS
     store.shutdown()
 
@@ -400,20 +401,20 @@ BODY_AT = (
     layout.HEAD_BYTES + 2 * layout.HOST_V4_BYTES + layout.STORE_TIMESTAMP_BYTES + layout.TAIL_BYTES
 )
 DAMAGED, SAME_SIZE = 2, 40
-"""The message that is damaged, and the bytes of the bodies of the others."""
+"""The number of the damaged message, and the body size of the others."""
 
 
 def record_in_a_body(at):
-    """Return a whole record of another topic for a log position, as a sender may
-    put into a body."""
+    """Return a whole record of another topic for a log position, as a sender may put it into a
+    body."""
     draft = draft_of(message("FORGED", topic="Payments"))
     draft.prepare()
     return draft.encode(1, at, 1_700_000_000_000)
 
 
 def log_with_a_record_in_a_body(root, count):
-    """Store messages, the third with a record in its body; return the bodies and
-    their positions."""
+    """Store messages, the third with a record in its body; return the bodies and their
+    positions."""
     store = open_store(root, mapped_file_size_commit_log=1 << 16)
     store.put_message(message("honest", topic="Payments"))
     sent, places = [], []

@@ -1,4 +1,4 @@
-"""Messages refused by a full or failing disk are never seen, not even after a restart."""
+"""Messages refused by a full or failing disk never become visible, not even after a restart."""
 
 import errno
 
@@ -132,7 +132,7 @@ def test_stop_that_cannot_wipe_refused_messages_keeps_the_abort_file(tmp_path, c
 
 
 def test_wipe_runs_from_end_to_start_so_that_a_kill_leaves_no_hole(tmp_path):
-    """A kill during the wipe leaves what a kill during the write would have left."""
+    """A kill during the wipe leaves the same state as a kill during the write."""
     disk = FaultyDisk(LocalDisk())
     store = with_one_message(tmp_path, disk)
     tear_a_batch(store, disk)

@@ -1,4 +1,4 @@
-"""A start whose disk reads fail, for a while or for ever."""
+"""A start whose disk reads fail, temporarily or permanently."""
 
 import errno
 import shutil
@@ -83,7 +83,7 @@ def disk_without(pages, end):
 @given(messages, refusals)
 def test_start_with_any_refused_reads_loses_no_message(sizes, pages):
     """The start is refused without changing the log, or serves everything but reported holes, which
-    it serves once the disk recovers."""
+    become readable once the disk recovers."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         texts, end = acknowledged(root, sizes)
@@ -156,7 +156,7 @@ def test_refused_read_at_the_log_end_is_not_taken_for_the_end(tmp_path, size, ti
 def test_message_readable_again_is_served_though_its_predecessor_is_damaged(
     tmp_path,
 ):
-    """Also in a log so large that no start scans all of it: both are one hole."""
+    """This also holds for a log so large that no start scans all of it: both are one hole."""
     texts, _ = acknowledged(tmp_path, [6_000, 20, 9_000, 20])
     second = len(texts[0]) + 200
     [path] = (tmp_path / LOG).iterdir()
@@ -172,12 +172,13 @@ def test_message_readable_again_is_served_though_its_predecessor_is_damaged(
 
 
 LARGE = {**FILES, "check_whole_log_bytes": 0}
-"""As a log of which no start looks at more than what lies behind the checkpoint."""
+"""Settings under which no start scans more than the log past the checkpoint, as with a
+large log."""
 
 
 def large_store(root):
-    """Return the messages of a stopped store; the third crosses the page that will
-    be unreadable."""
+    """Return the messages of a stopped store; the third crosses the page that will be
+    unreadable."""
     texts = [f"{number} ".ljust(size, "x") for number, size in enumerate([900, 900, 9_000, 900])]
     store = open_store(root, **LARGE)
     for text in texts:

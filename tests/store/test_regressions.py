@@ -1,4 +1,4 @@
-"""Regressions: past bugs of RocketMQ that no other test file of the store covers."""
+"""Past bugs of RocketMQ that no other test file of the store covers."""
 
 import dataclasses
 
@@ -48,8 +48,8 @@ def test_records_of_a_rocketmq_broker_that_was_killed_are_kept(tmp_path, sign):
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_store_with_checksums_as_properties_is_opened_whole(tmp_path, killed):
-    """RocketMQ's checkpoint has another mark for "all records have checksums",
-    which are not ours."""
+    """RocketMQ's checkpoint has another mark for "all records have checksums"; its checksums differ
+    from ours."""
     open_store(tmp_path).shutdown()
     log, sent = b"", []
     for number in range(5):
@@ -80,8 +80,8 @@ def test_store_with_checksums_as_properties_is_opened_whole(tmp_path, killed):
 
 
 def test_interrupted_start_over_a_killed_rocketmq_store_loses_no_record(tmp_path, monkeypatch):
-    """An abort file of ours must not remain beside a checkpoint that does not cover
-    their records."""
+    """An abort file of ours must not remain together with a checkpoint that does not cover their
+    records."""
     open_store(tmp_path).shutdown()
     theirs = dataclasses.replace(message("theirs"), store_timestamp=1_700_000_000_001)
     (tmp_path / "commitlog" / ("0" * 20)).write_bytes(encode_record(theirs).ljust(4096, b"\0"))

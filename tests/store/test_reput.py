@@ -144,7 +144,7 @@ def test_just_written_chunk_is_dispatched_without_reading_it_again(tmp_path, lis
 
 
 def test_reput_reads_the_log_for_writes_that_are_no_longer_in_memory(tmp_path, listener):
-    """Both kinds of append in turn, over several files, without a dispatch for a while."""
+    """Both kinds of append alternate, over several files, without a dispatch for a while."""
     store = open_store(
         tmp_path,
         listener=listener,
@@ -166,7 +166,7 @@ def test_reput_reads_the_log_for_writes_that_are_no_longer_in_memory(tmp_path, l
 
 def test_messages_dispatched_at_start_are_no_arrivals(tmp_path, listener):
     open_and_put(tmp_path, "x")
-    (tmp_path / "checkpoint").unlink()  # so that all is dispatched again
+    (tmp_path / "checkpoint").unlink()  # so that everything is dispatched again
     store = open_store(tmp_path, listener=listener)
     assert (bodies(store), listener.arrivals) == (["x"], [])
     store.put_message(message("y"))
@@ -176,7 +176,7 @@ def test_messages_dispatched_at_start_are_no_arrivals(tmp_path, listener):
 
 def test_slave_store_refuses_writes_and_calls_no_listener(tmp_path, listener):
     open_and_put(tmp_path, "x")
-    (tmp_path / "checkpoint").unlink()  # so that all is dispatched again
+    (tmp_path / "checkpoint").unlink()  # so that everything is dispatched again
     store = open_store(tmp_path, listener=listener, broker_role=BrokerRole.SLAVE)
     assert listener.arrivals == []
     assert bodies(store) == ["x"]
@@ -263,7 +263,7 @@ def test_reput_skips_damaged_record_and_dispatches_those_past_it(
     for name in ("index", "consumequeue"):
         shutil.rmtree(tmp_path / name)
     if many:
-        assert bulk_tools.RecordChunk  # the tools for many are there
+        assert bulk_tools.RecordChunk  # the bulk tools are loaded
     again = open_store(tmp_path, **settings)
     whole = [text for number, text in enumerate(texts) if number != 5]
     assert bodies(again) == whole
@@ -292,7 +292,7 @@ def test_closing_store_dispatches_nothing_and_reports_no_damage(tmp_path, caplog
 
 
 class FullForQueues(FaultyDisk):
-    """A disk with room for the log, and at times none for consume queues."""
+    """A disk with space for the log, and sometimes none for consume queues."""
 
     is_full = False
 

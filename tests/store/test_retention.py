@@ -1,4 +1,4 @@
-"""Which files expire, when, and what a full disk deletes."""
+"""Retention: which files expire, when, and what a full disk deletes."""
 
 import errno
 import os
@@ -55,7 +55,7 @@ class Disk(FaultyDisk):
             self.after_delete()
         return done
 
-    def usage(self, path):  # noqa: ARG002  # the protocol's
+    def usage(self, path):  # noqa: ARG002  # signature of the protocol
         return usage_of_large_disk(self.ratio)
 
 
@@ -81,7 +81,7 @@ def store_on(tmp_path, disk, clock, **settings):
 
 
 def store_at(store, clock, now_ms):
-    """Store one more message at a time."""
+    """Store one more message at this time."""
     clock.now_ms = now_ms
     store.put_message(message("x"))
 
@@ -93,7 +93,7 @@ def test_files_past_their_time_go_at_the_hour_that_is_set_but_never_the_last(tmp
     store_at(store, clock, NOON + 71 * HOUR)
     assert store.clean() == 0
     store_at(store, clock, NOON + 73 * HOUR)
-    assert store.clean() == 0  # another hour
+    assert store.clean() == 0  # not in this hour
     store_at(store, clock, NOON + 96 * HOUR)
     assert store.clean() == count - 1
     low, high = store.queue_offsets("T", 0)
@@ -328,7 +328,7 @@ def test_retention_works_with_a_clock_beyond_all_dates(tmp_path, disk, clock):
 
 
 class FullDisk(Disk):
-    """A disk with room for ten log files, which other programs fill as well."""
+    """A disk with space for ten log files, which other programs fill as well."""
 
     others = 0
 
@@ -409,7 +409,7 @@ def test_full_disk_deletes_no_more_files_while_the_room_of_deleted_ones_is_to_co
         holding_disk.held = held
         clock.now_ms += 10_000
         assert store.clean() == 0
-    holding_disk.others += 1  # room that was shown once does not count a second time
+    holding_disk.others += 1  # freed space that was counted once does not count again
     assert store.clean() == 1
     assert not any("has freed" in text for text in caplog.messages)
     store.shutdown()
@@ -447,7 +447,7 @@ def test_full_disk_keeps_young_files_and_refuses_sends_without_clean_file_forcib
     store = with_log_files(tmp_path, full_disk, clock, 9, clean_file_forcibly_enable=False)
     assert store.clean() == 0
     assert "over 90%" in store.unavailable_reason()
-    clock.now_ms += 73 * HOUR  # the messages expire, and one that comes later shows it
+    clock.now_ms += 73 * HOUR  # the messages expire; a later message shows the time
     full_disk.others = -5
     store.clean()
     store.put_message(message("later"))
@@ -467,7 +467,7 @@ def test_deletion_report_separates_expired_and_forced_files(tmp_path, full_disk,
     reports = reports_of(store)
     for number in (0, 1):
         written_at(store, number, NOON - 73 * HOUR)
-    full_disk.others = 5  # 11 of 10: four files have to go, of which two have expired
+    full_disk.others = 5  # 11 of 10: four files must be deleted, two of which have expired
     first = store.queue_offsets("T", 0).first
     assert store.clean() == 4 - 1  # below the ratio again after three
     (report,) = reports
@@ -521,7 +521,7 @@ def test_queue_that_could_not_be_read_is_reported_when_it_expires(tmp_path, cloc
     class Hesitant(FaultyDisk):
         ratio = 0.5
 
-        def usage(self, path):  # noqa: ARG002  # the protocol's
+        def usage(self, path):  # noqa: ARG002  # signature of the protocol
             return usage_of_large_disk(self.ratio)
 
     disk = Hesitant()

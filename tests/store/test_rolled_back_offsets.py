@@ -47,7 +47,7 @@ def test_rebuilt_queue_keeps_gap_of_rolled_back_rows(tmp_path, lost):
     (tmp_path / "checkpoint").unlink(missing_ok=True)
     behind = [each for each in messages if each.queue_offset > max(gap)]
     before = [each for each in messages if each.queue_offset < min(gap)]
-    damaged = (before[1:], behind[:-1])[lost][lost]  # beside the gap, on either side of it
+    damaged = (before[1:], behind[:-1])[lost][lost]  # next to the gap, before or after it
     damage(tmp_path, damaged)
     store = open_store(tmp_path)
     assert gap_of(store) == gap | {damaged.queue_offset}
@@ -197,7 +197,7 @@ def test_rows_are_forgotten_with_the_next_message_of_their_queue():
 def test_reused_rolled_back_offsets_are_forgotten():
     rolled_back = RolledBackOffsets()
     rolled_back.add(KEY, rows(5, 8, 100, 110))
-    rolled_back.discard(KEY, 6, 200)  # 6 and 7 come next: if they are not there, they are lost
+    rolled_back.discard(KEY, 6, 200)  # 6 and 7 come next: if they are missing, they are lost
     assert rolled_back.gaps_before(KEY, 8, 400, ()) == []
     assert rolled_back.to_manifest(999) == {}
 
@@ -205,7 +205,7 @@ def test_reused_rolled_back_offsets_are_forgotten():
 def test_rolled_back_rows_before_a_large_hole_do_not_count():
     rolled_back = RolledBackOffsets()
     rolled_back.add(KEY, rows(5, 8, 1_000, 1_200))
-    room = RECORD_BYTES_MIN * 4  # for 5 to 8, behind which 9 comes
+    room = RECORD_BYTES_MIN * 4  # space for 5 to 8, which 9 follows
     for size, counts in ((room - 1, True), (room, False)):
         hole = 2_000, 2_000 + size
         assert bool(rolled_back.gaps_before(KEY, 9, 9_000, [hole])) is counts

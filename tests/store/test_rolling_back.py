@@ -27,7 +27,7 @@ def put_marked(store, *texts, mark=MARK):
 
 def test_marked_records_are_rolled_back_and_no_others(store):
     first = store.put_message(message("before")).physical_offset
-    at = put_marked(store, "a", "b" * 3000)  # over the end of a file of the log
+    at = put_marked(store, "a", "b" * 3000)  # across the end of a log file
     put_marked(store, "of another commit", mark=78)
     store.put_message(message("behind"))
     rollback_rows(components_of(store).log, 0, MARK)
@@ -76,7 +76,7 @@ def test_first_row_of_a_commit_skips_rolled_back_rows(store):
 
 def test_newest_commit_is_the_one_with_the_highest_mark(store):
     at = put_marked(store, "a" * 3_000, mark=MARK + 1)
-    put_marked(store, "b" * 3_000)  # in the next file of the log
+    put_marked(store, "b" * 3_000)  # in the next log file
     assert newest_row(components_of(store).log, 0) == (MARK + 1, at)
     rollback_rows(components_of(store).log, 0, MARK + 1)
     assert newest_row(components_of(store).log, 0)[0] == MARK

@@ -1,4 +1,4 @@
-"""Staging: files of staged chunks, found again by the next start, and removed in time."""
+"""Staging: files of staged chunks survive restarts, and are removed in time."""
 
 import errno
 import shutil
@@ -80,7 +80,7 @@ def test_restaged_chunk_replaces_the_first(tmp_path, time):
 
 
 def test_full_staging_area_is_logged_once_until_all_refused_chunks_fit(tmp_path, time, caplog):
-    """Others may fit smaller chunks, and continue; the shortage is not over then."""
+    """Other sinks may fit smaller chunks, and continue; the shortage is not over then."""
     staging = opened(tmp_path, time, 100)
     staging.put(A, 1, b"a" * 44)
     for number in range(1, 9):
@@ -95,14 +95,14 @@ def test_full_staging_area_is_logged_once_until_all_refused_chunks_fit(tmp_path,
     staging.forget("s", last=3)
     _, over = lines_of(caplog, "rocketpoll.broker.store")
     assert over == "resolved: rows are not staged"
-    with pytest.raises(StagingFull):  # more than ever has room, as its sender hears
+    with pytest.raises(StagingFull):  # larger than all space; the error says so
         staging.put(A, 1, b"a" * 200)
     assert len(lines_of(caplog, "rocketpoll.broker.store")) == 2
 
 
 @pytest.mark.parametrize("kind", ["create", "write"])
 def test_failed_staging_write_takes_no_space(tmp_path, time, kind):
-    """Attempts have unique names, so nothing else would free the space."""
+    """Attempts have unique names, so no other operation would free the space."""
     disk = FaultyDisk(LocalDisk())
     staging = StagingArea(disk, tmp_path / "staging", 100, time, RecentLosses(lambda: 0))
     disk.plan = [Fault(persistent=True, kinds=frozenset({kind}), error=errno.ENOSPC)]
@@ -178,7 +178,7 @@ def test_staged_chunks_of_dead_runs_are_deleted_after_retention(tmp_path, time, 
 
 
 class Interrupted(str):
-    """The name of a sink; its first comparison lets another thread run."""
+    """A sink name whose first comparison lets another thread run."""
 
     __hash__ = str.__hash__
     meanwhile = None
@@ -187,7 +187,7 @@ class Interrupted(str):
         thread, self.meanwhile = self.meanwhile, None
         if thread is not None:
             thread.start()
-            thread.join(0.2)  # without a lock it is through by then
+            thread.join(0.2)  # without a lock it would have ended
         return super().__eq__(other)
 
 

@@ -1,7 +1,7 @@
-"""After a kill, the next start finds nothing damaged: nothing written is lost.
+"""After a kill, the next start finds nothing damaged: no written message is lost.
 
-Messages, checkpoints, deletions of topics, and queues without room on the disk may be under way.
-The directory is copied before each of some disk operations, as a kill would leave it.
+Messages, checkpoints, deletions of topics, and queues without disk space may be in progress. The
+directory is copied before each of some disk operations, as a kill would leave it.
 """
 
 import errno
@@ -40,14 +40,14 @@ def check_start(root, caplog, **settings):
 
 
 def test_checkpoint_beside_a_full_queue_file_is_consistent_after_a_kill(tmp_path, caplog):
-    """Queues with room are ahead of the position up to which the whole log was dispatched."""
+    """Queues with space are ahead of the position up to which the whole log was dispatched."""
     no_room = FaultIn(0, True, frozenset({"create"}), errno.ENOSPC, directory="U")
     disk = FaultyDisk(LocalDisk(), [no_room])
     store = open_store(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     store.put_message(message("first"))
     for topic in ("U", "T", "T"):
         store.put_message(message("x", topic, keys="k"))
-    components_of(store).log.flush()  # so that one run of reput has all of them
+    components_of(store).log.flush()  # so that one run of reput gets all of them
     store.reput()
     assert store.is_reput_degraded
     store.put_message(message("last"))
@@ -137,7 +137,7 @@ def test_start_after_a_kill_at_any_operation_reports_no_damage(tmp_path, caplog,
     copies, own_thread = [], threading.get_ident()
 
     def before(call):
-        if threading.get_ident() != own_thread:  # it flushes beside others, which a copy may miss
+        if threading.get_ident() != own_thread:  # it flushes concurrently, which a copy may miss
             return
         if len(copies) < COPIES_MAX and dice.random() < CHANCE:
             copies.append(root.with_name(str(len(copies))))
@@ -176,10 +176,10 @@ def test_start_after_a_kill_at_any_operation_reports_no_damage(tmp_path, caplog,
         check_start(each, caplog, **settings).shutdown()
 
 
-# ---- kill -9 at any moment: no acknowledged message is lost or moves, and the store
+# ---- kill -9 at any moment: no acknowledged message is lost or moves, and the store starts
 
 
-# Longer campaigns take their length from here.
+# Longer campaigns: ROCKETPOLL_KILL_CYCLES=1000
 CYCLES = int(os.environ.get("ROCKETPOLL_KILL_CYCLES", "20"))
 FAULTY_CYCLES = 6
 
@@ -191,7 +191,7 @@ def test_killed_store_loses_no_acknowledged_message(tmp_path, dice):
     assert campaign.findings == []
     assert (
         campaign.acknowledged_count > 10 * CYCLES
-    )  # else the children were too slow to tell anything
+    )  # otherwise the children were too slow to report anything
 
 
 @pytest.mark.wide

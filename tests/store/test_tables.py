@@ -30,7 +30,7 @@ from rocketpoll.broker.store.files.json_table import JsonTable, with_checksum
 NAME = "consumerOffset.json"
 DEFAULT = ConsumerOffsetSerializeWrapper()
 
-# Longer campaigns take their length from here.
+# Longer campaigns: ROCKETPOLL_POWER_LOSSES=1000
 STATES = int(os.environ.get("ROCKETPOLL_POWER_LOSSES", "40"))
 
 
@@ -329,7 +329,7 @@ def test_load_of_random_bytes_returns_table_or_raises(tmp_path_factory, data):
     assert data in content(root).values()
 
 
-# ---- a disk that fails
+# ---- failing disks
 
 SAVE = ["write_whole", "rename", "rename", "flush_directory"]
 
@@ -387,7 +387,7 @@ def test_load_that_cannot_quarantine_or_flush_raises_and_loses_nothing(root):
         (root / NAME).write_bytes(b"")
 
 
-# ---- a power loss
+# ---- power losses
 
 
 def assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states=STATES):

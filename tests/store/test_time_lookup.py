@@ -1,6 +1,6 @@
 """Searches by store time.
 
-Unreadable pages and expired files are covered by `test_unreadable_pages` and `test_retention`.
+`test_unreadable_pages` and `test_retention` cover unreadable pages and expired files.
 """
 
 from hypothesis import given, settings
@@ -40,7 +40,7 @@ JUMPS_MS = [1_000, 2_000, 70_000, HOUR_MS, 48 * HOUR_MS, -1_000, -65_000, -HOUR_
 
 
 def fewest_wrong(times, wanted, *, upper):
-    """Return the cut with the fewest messages on the wrong side, by checking all of them."""
+    """Return the cut with the fewest messages on the wrong side, by checking every cut."""
 
     def is_before(time):
         return time <= wanted if upper else time < wanted
@@ -90,8 +90,8 @@ def test_searches_by_time_and_key_are_right_whatever_the_clock_has_done(
 
 
 def test_time_lookup_finds_messages_stored_after_a_clock_was_ahead(tmp_path):
-    """One message was stored ten years ahead, also over restarts: the fewest
-    messages are skipped."""
+    """One message was stored ten years ahead, also over restarts: the fewest messages
+    are skipped."""
     clock = ManualClock(START_MS)
     store = open_store(tmp_path, clock=clock)
     for number in range(100):

@@ -1,6 +1,5 @@
-"""Topic deletion: nobody waits for the files, and no crash restores old messages or drops newer
-ones.
-"""
+"""Topic deletion: no client waits for the files, and no crash restores old messages or drops newer
+ones."""
 
 import shutil
 from itertools import count
@@ -60,7 +59,7 @@ def test_topic_deletion_blocks_appends_only_for_the_directory_rename(tmp_path):
     assert kinds[True] == ["make_directory", "rename"]
     assert (
         kinds[False].count("delete") == 20 * (2 + 1) + 1
-    )  # two files and a directory each, and one above
+    )  # two files and a directory for each queue, and one for the topic
     assert list((tmp_path / "consumequeue.deleted").iterdir()) == []
     store.shutdown()
 
@@ -87,7 +86,7 @@ def test_message_put_during_topic_deletion_belongs_to_the_recreated_topic(tmp_pa
         assert bodies(store, "T", 1) == ["first of its queue"]
         assert store.queue_offsets("T", 0) == (2, 3)
         store.shutdown()
-        (tmp_path / "checkpoint").unlink()  # all is made again from the log
+        (tmp_path / "checkpoint").unlink()  # everything is rebuilt from the log
         store = open_store(tmp_path)
     put(store, "newer")
     assert bodies(store) == ["new", "newer"]
@@ -122,7 +121,7 @@ def test_topic_deletion_cost_does_not_grow_with_earlier_deletions(tmp_path):
         operations.append(len(disk.operations) - before[1])
         disk.operations.clear()
         store.deleted_topic_files.delete_some()
-    for costs in (written, operations):  # the flusher's own operations fall among them
+    for costs in (written, operations):  # the flusher's own operations are included
         thirds = [sum(costs[at : at + most]) for at in range(0, 3 * most, most)]
         assert thirds[2] < 1.25 * thirds[0]
     store.shutdown()
@@ -282,7 +281,7 @@ def test_power_loss_neither_revives_deleted_messages_nor_takes_new_ones(tmp_path
             if "deleted again" in known:
                 assert not set(found) & {f"new {number}" for number in range(3)}
             else:
-                begun_again = point > done["new 2"]  # the second deletion may have come about
+                begun_again = point > done["new 2"]  # the second deletion may have happened
                 assert {name for name in known if name.startswith("new ")} <= set(
                     found
                 ) or begun_again
@@ -294,8 +293,8 @@ def test_power_loss_neither_revives_deleted_messages_nor_takes_new_ones(tmp_path
 
 
 def deleted_behind_a_checkpoint(root):
-    """Return a store, and the disk operations of a topic created and deleted since
-    its checkpoint."""
+    """Return a store, and the disk operations of a topic created and deleted since its
+    checkpoint."""
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
     store = open_store(root, disk)

@@ -1,6 +1,5 @@
 """Topics whose names differ only in case have separate queues, on case-sensitive and
-case-insensitive disks.
-"""
+case-insensitive disks."""
 
 import os
 import shutil
@@ -77,7 +76,7 @@ def put_in_turn(store, texts):
 def test_topics_differing_in_case_keep_their_messages_over_restarts(
     tmp_path, disk, end, made_again
 ):
-    """So few files may be open that each is opened again by name."""
+    """The limit of open files is so low that each file is opened again by name."""
     texts = []
     for life in range(3):
         store = open_store(tmp_path, disk, open_files_max=2)

@@ -102,7 +102,7 @@ def test_recreated_topic_is_served_after_the_manifest_was_lost(tmp_path, new_cou
 def test_recreated_topic_is_served_though_its_first_messages_are_damaged(
     tmp_path, damaged, check_whole_log_bytes, caplog
 ):
-    """In the log, its first offset is not 0 then."""
+    """Its first offset in the log is then not 0."""
     store = open_store(tmp_path)
     put(store, *named("old", 10))
     store.delete_topic("T")
@@ -162,7 +162,7 @@ def test_damaged_queue_entry_is_not_taken_for_a_recreated_topic(tmp_path, leads_
 
 @pytest.mark.parametrize("new_count", [3, 40])
 def test_older_manifest_is_not_applied_to_a_recreated_topic(tmp_path, new_count):
-    """No start compares all of it with the log, so an older manifest alone must suffice."""
+    """No start compares the whole log, so an older manifest alone must suffice."""
     store = open_store(tmp_path, check_whole_log_bytes=0)
     put(store, *named("old", 20))
     store.save_checkpoint()
@@ -205,7 +205,7 @@ def test_recreated_topic_is_not_taken_for_half_deleted(tmp_path, lost):
 
 
 class History:
-    """The operations on two topics, and what the last topic of each name must contain."""
+    """The operations on two topics, and the expected content of the last topic of each name."""
 
     def __init__(self, root, dice):
         self.root, self.dice = root, dice

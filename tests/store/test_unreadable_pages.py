@@ -64,7 +64,7 @@ def test_messages_outside_an_unreadable_page_are_served_at_any_count(filled, wan
     root, lost = filled
     disk = FaultyDisk()
     disk.unreadable.append(Refusal("commitlog", BAD))
-    store = open_store(root, disk, **FILES)  # which finds the hole
+    store = open_store(root, disk, **FILES)  # this start finds the hole
     refused_by_then = disk.refused
     limits = {"count_max": count_max, "bytes_max": 1 << 20, "message_filter": wanted}
     assert served(store, **limits) == ([each for each in range(COUNT) if each not in lost], COUNT)

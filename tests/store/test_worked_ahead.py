@@ -44,7 +44,7 @@ def tagged(text, topic="T", queue_id=0):
 
 
 def open_with_room(root, **settings):
-    """Open a store whose files end within chunks, with room for many keys."""
+    """Open a store whose files end within chunks, with space for many keys."""
     listener = Listener()
     settings = {"mapped_file_size_commit_log": 1 << 14, "max_index_num": 1 << 12, **settings}
     return open_store(root, listener=listener, **settings), listener
@@ -114,7 +114,7 @@ class Story:
             sink.abort(batch_id)
 
     def between(self):
-        """Do what others do during a commit."""
+        """Do what other clients do during a commit."""
         act = self.dice.random()
         if act < 0.3:
             for text in self.texts("other", 3):

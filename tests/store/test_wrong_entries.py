@@ -1,4 +1,4 @@
-"""Which of two overlapping entries is wrong; `test_reader` covers reads that meet them."""
+"""Which of two overlapping entries is wrong; `test_reader` covers reads of such entries."""
 
 import pytest
 from support.stores.small_store import components_of, message, open_store, write_entry

@@ -1,4 +1,4 @@
-"""``rocketpoll profile``: profiles made, chosen and deleted by verbs, in a file with comments."""
+"""``rocketpoll profile``: commands create, select and delete profiles, in a file with comments."""
 
 import stat
 
@@ -50,13 +50,13 @@ def test_profile_is_created_used_shown_and_deleted_by_verbs(run, file, cluster, 
     made = run("profile", "create", "local", "--namesrv", cluster.name_server)
     assert made.out == f"created local in {file}\n"
     assert (mode(file), mode(file.parent)) == (0o600, 0o700)
-    assert run("profile", "show").code == 2  # none is in use
+    assert run("profile", "show").code == 2  # none is selected
     assert run("profile", "use", "local").out == f"using local: {cluster.name_server}\n"
     assert run("profile", "show", "-o", "json").json["namesrv"] == cluster.name_server
     [row] = run("profile", "list", "-o", "json").json
     assert (row["profile"], row["current"]) == ("local", True)
     assert run("cluster", "info", "-o", "json").json[0]["address"] == cluster.address
-    assert run("profile", "delete", "local").code == 2  # nobody confirms it
+    assert run("profile", "delete", "local").code == 2  # no terminal confirms it
     assert run("profile", "delete", "local", "--yes").out == "deleted local\n"
     assert run("profile", "show").code == 2
     assert file.read_text() == ""
@@ -64,7 +64,7 @@ def test_profile_is_created_used_shown_and_deleted_by_verbs(run, file, cluster, 
 
 def test_address_of_an_option_or_the_environment_has_precedence(run, file, cluster, monkeypatch):
     run("profile", "create", "away", "--namesrv", "127.0.0.1:1", "--use")
-    assert run("topic", "list").code == 0  # NAMESRV_ADDR
+    assert run("topic", "list").code == 0  # uses NAMESRV_ADDR
     monkeypatch.delenv("NAMESRV_ADDR")
     assert "127.0.0.1:1" in run("topic", "list").err
     assert run("topic", "list", "--namesrv", cluster.name_server).code == 0

@@ -15,7 +15,7 @@ from rmq_spark.wire.bodies.operators import BrokerData, ClusterInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import Admin, EmbeddedBroker
 
-SECRET = "corr3ct-horse"  # noqa: S105  # of a test
+SECRET = "corr3ct-horse"  # noqa: S105  # used by the tests only
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,8 @@ def test_entry_that_says_something_else_is_not_replaced(operator, billing, other
     assert ran.code == 1
     assert "has an entry of Topic:orders already, and can have only one: allowed Pub" in ran.err
     assert "Revoke that first with rocketpoll acl revoke billing Topic:orders" in ran.err
-    assert entries(operator) == {"Topic:orders": (["Pub"], "Allow", [])}  # and nothing half
+    # nothing is changed partially
+    assert entries(operator) == {"Topic:orders": (["Pub"], "Allow", [])}
 
 
 def test_revoke_removes_actions_entries_and_all(operator, billing):
@@ -316,22 +317,22 @@ def test_password_is_asked_for_twice_on_a_terminal_and_not_echoed(operator, brok
         "NAMESRV_ADDR": broker.address,
     }
     command = [sys.executable, "-m", "rocketpoll", "user", "create", "billing"]
-    with open(ours, "r+b", buffering=0) as terminal:  # noqa: PTH123  # a descriptor
+    with open(ours, "r+b", buffering=0) as terminal:  # noqa: PTH123  # a file descriptor
         with subprocess.Popen(
             command,
             stdin=its,
             stdout=its,
             stderr=its,
             env=terminal_environment(**keys),
-            start_new_session=True,  # without a terminal of its own, it asks on stdin
+            start_new_session=True,  # without a controlling terminal it asks on stdin
         ) as program:
             os.close(its)
             written = b""
             for prompt in (b"password of billing: ", b"Repeat for confirmation: "):
-                while prompt not in written:  # what comes before it is discarded
+                while prompt not in written:  # discard earlier output
                     written += terminal.read(65_536)
                 terminal.write(b"s3cret-1\n")
-            with suppress(OSError):  # its other end is closed
+            with suppress(OSError):  # the other end is closed
                 while piece := terminal.read(65_536):
                     written += piece
         assert program.returncode == 0, written

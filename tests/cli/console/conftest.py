@@ -6,13 +6,13 @@ from support.programs.web_console import served
 
 @pytest.fixture(scope="module")
 def shared(addresses):
-    """One console for each file of tests."""
+    """Run one console for each file of tests."""
     with served(addresses[0]) as browser:
         yield browser
 
 
 @pytest.fixture
 def console(shared):
-    """A browser that has not signed in."""
+    """Return a browser that has not signed in."""
     shared.cookie = None
     return shared

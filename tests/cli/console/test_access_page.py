@@ -1,4 +1,4 @@
-"""The console's page of users and access lists, and the log of what browsers change."""
+"""The console's page of users and access lists, and its audit log."""
 
 import pytest
 from support.brokers.secured import OPERATOR, client_of, secured_broker
@@ -87,7 +87,7 @@ def test_access_page_of_a_broker_without_authentication_says_so():
         assert "authenticationEnabled=false" in browser.read("/access").text
 
 
-# ---- The audit log.
+# ---- audit log
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStat
 
 
 def form_of(page):
-    """Return the fields of the first form of a preview, which makes the change."""
+    """Return the fields of a preview's first form, which makes the change."""
     given = {}
     for name, value in page.fields:
         given.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""The console in a real Chromium: every page in every theme, every write, keys, hostile names."""
+"""The console in a real Chromium: every page in every theme, every form, keys, hostile names."""
 
 import re
 from datetime import datetime, timedelta, timezone
@@ -34,7 +34,8 @@ def chromium():
 
 @pytest.fixture
 def open_page(chromium, console):
-    """Open a page of the console; any error or warning in the browser fails the test."""
+    """Return a function that opens a page of the console; any error or warning in the browser fails
+    the test."""
     contexts, complaints = [], []
 
     def opened(port=console.port, **look):
@@ -132,7 +133,7 @@ TOUCHING = """() => {
         }
     return texts;
 }"""
-"""Buttons, fields and navigation links that touch each other."""
+"""JavaScript that finds touching buttons, fields and navigation links."""
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -173,7 +174,7 @@ READABLE = """() => {
     }
     return [...faults];
 }"""
-"""The texts of a page whose contrast is less than 4.5:1."""
+"""JavaScript that finds texts with a contrast below 4.5:1."""
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -211,7 +212,7 @@ def test_list_under_the_pointer_stays_and_counts_new_rows(page, cluster):
 
 
 def test_row_under_the_pointer_stays_there_when_something_appears_above_it(open_page, monkeypatch):
-    """Losses that a broker reports appear above the groups of the overview."""
+    """Losses reported by a broker appear above the groups of the overview."""
     loss = RecentLoss(kind="log damaged", count=1, last_ms=1, text="4,096 bytes")
     info, real = {}, Admin.broker_info
     monkeypatch.setattr(Admin, "broker_info", lambda *given: {**real(*given), **info})

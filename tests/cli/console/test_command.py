@@ -1,4 +1,4 @@
-"""``rocketpoll console`` as a command: how it runs, and its errors for wrong arguments."""
+"""``rocketpoll console`` as a command: its start and its errors for wrong arguments."""
 
 import re
 import signal
@@ -37,7 +37,7 @@ def url_in(line):
 
 
 def get(url):
-    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  # our own
+    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  # the test's own server
         return answer.read().decode()
 
 
@@ -65,7 +65,7 @@ def test_console_with_writes_prints_a_token_and_serves_without_a_broker():
 
 
 def test_console_on_a_public_address_requires_the_token():
-    with running("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0") as (_, said):  # noqa: S104  # that is the point
+    with running("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0") as (_, said):  # noqa: S104  # the test needs this host
         port = re.findall(r":(\d+)/", said.readline())[0]
         assert said.readline().startswith("token ")
         assert "Token" in get(f"http://127.0.0.1:{port}/groups")

@@ -1,4 +1,4 @@
-"""Colours of the console: every text is readable as WCAG AA asks, in light and in dark."""
+"""Colours of the console: all text meets the contrast of WCAG AA, in light and in dark."""
 
 import re
 
@@ -12,7 +12,7 @@ COLOURS = {
     for found in re.finditer(r"--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", CSS)
 }
 BACKGROUNDS = ("page", "surface", "raised", "line-soft", "accent-soft")
-"""Each may lie below each text: rows are hovered and chosen, and chips lie on cards."""
+"""Backgrounds that each text may have: rows are hovered and selected, and chips lie on cards."""
 
 TONES = ("good", "warn", "bad", "accent")
 
@@ -32,7 +32,7 @@ def luminance(colour):
 
 
 def used(properties):
-    """Return the names of the colours that the style sheet uses for properties."""
+    """Return the names of the colours that the style sheet uses for these properties."""
     return set(re.findall(rf"(?<![\w-])(?:{properties}): var\(--([a-z-]+)\)", CSS))
 
 
@@ -66,8 +66,8 @@ def test_every_text_colour_is_readable_on_every_background(scheme):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_edges_of_fields_the_focus_bars_and_lines_are_visible(scheme):
-    """WCAG AA asks for a contrast of 3:1 for everything but text."""
-    drawn = used("fill|stroke") - {"line"}  # which is behind a bar, or says that nothing is known
+    """WCAG AA requires a contrast of 3:1 for everything but text."""
+    drawn = used("fill|stroke") - {"line"}  # it is the background of a bar, or means unknown
     assert drawn == {"accent", "warn", "bad"}
     for name in ("field", *drawn):
         for ground in BACKGROUNDS:

@@ -1,4 +1,4 @@
-"""Dead letters in the console: which groups have some, what they contain, how they are resent."""
+"""Dead letters in the console: groups that have some, their content, and resending."""
 
 import pytest
 from support.brokers.broker_kinds import wait_until

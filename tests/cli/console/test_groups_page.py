@@ -1,4 +1,4 @@
-"""Groups in the console: why one is stuck, a preview of a seek, and that a seek happens once."""
+"""Groups in the console: why one is stuck, the preview of a seek, and that a seek happens once."""
 
 import threading
 import time

@@ -174,7 +174,7 @@ def test_writes_are_off_unless_they_are_on(guard):
         ("127.0.0.1", True),
         ("::1", True),
         ("localhost", True),
-        ("0.0.0.0", False),  # noqa: S104  # nobody listens
+        ("0.0.0.0", False),  # noqa: S104  # no server listens
         ("cockpit", False),
     ],
 )

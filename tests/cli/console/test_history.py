@@ -29,7 +29,7 @@ def history(clock):
 
 def test_history_samples_watched_figures(history, clock):
     figures = iter([{"in": 2.0}, {"in": 3.0, "out": 1.0}])
-    probe = lambda: next(figures)  # noqa: E731  # as the pages have it
+    probe = lambda: next(figures)  # noqa: E731  # a function, as pages pass it
     assert history.watch(("b",), probe, {"in": 1.0}) == {"in": [(1_000, 1)]}
     for clock.now in (1_005.0, 1_010.0):
         history.sample_watches()
@@ -94,7 +94,7 @@ def test_history_thread_samples_until_stopped():
 
 
 def test_rates_are_computed_between_two_checks():
-    counts = [Point(0, 10), Point(2, 30), Point(4, 5)]  # a topic that was made again
+    counts = [Point(0, 10), Point(2, 30), Point(4, 5)]  # a recreated topic
     assert per_second(counts) == [(2, 10.0), (4, 0.0)]
     assert per_second(counts[:1]) == []
     assert per_second([*counts[:2], Point(2.9, 30)]) == [(2, 10.0)]  # a page read twice

@@ -50,7 +50,7 @@ def test_slow_requests_keep_nobody_from_the_console(port, said):
         said += f"Content-Type: {FORM['Content-Type']}\r\nContent-Length: 999\r\n\r\nto="
     slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * CLIENTS_MAX)]
     for each in slow:
-        with suppress(ConnectionError):  # the first ones had to go
+        with suppress(ConnectionError):  # the oldest connections were closed
             each.sendall(said.encode())
     assert ask(port, "GET", "/x")[0] == 200
     for each in slow:

@@ -1,4 +1,5 @@
-"""Messages sent from the console: produced, copied and edited; what is refused beside its field."""
+"""Messages sent from the console: produced, copied and edited; errors appear next to
+their field."""
 
 import base64
 import json
@@ -42,7 +43,7 @@ def preview(console, topic, **changed):
 
 
 def first_form(page):
-    """Return the fields of the first form of a preview, which sends."""
+    """Return the fields of a preview's first form, which sends."""
     given = {}
     for name, value in page.fields:
         given.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""The overview: stuck groups, dead letters and the release, in few requests for each view."""
+"""The overview: stuck groups, dead letters and the release, with few requests for each view."""
 
 import re
 import threading

@@ -268,8 +268,8 @@ def test_stylesheet_defines_each_colour_once():
 
 @pytest.fixture
 def stage(cluster, tmp_path):
-    """Create something for each page that shows a command: dead letters, a checkpoint, empty
-    topics."""
+    """Create objects for each page that shows a command: dead letters, a checkpoint,
+    empty topics."""
     stage = staged(cluster)
     cluster.topic(name="empty")
     letters = f"%DLQ%{stage.group}"
@@ -284,7 +284,7 @@ def stage(cluster, tmp_path):
 
 
 def pages_with_commands(stage, broker):
-    """Paths of pages that show a command, and of others that name one in a sentence."""
+    """Return paths of pages that show a command, and of others that name one in a sentence."""
     seek = f"/groups/{stage.group}/seek"
     return [
         *paths(stage),
@@ -330,7 +330,7 @@ def test_commands_shown_by_console_pages_name_the_pages_cluster(
     assert found == {"topic", "produce", "group", "dlq", "checkpoint", "console", "consume"}
 
     class Parsed(Exception):
-        """Ends the parsing of a command line once its connection is known."""
+        """Raised to stop the parsing of a command line once its connection is known."""
 
     def parsed(given, profile, real=connection._resolve_access):
         raise Parsed(real(given, profile).name_servers)

@@ -81,7 +81,7 @@ def test_survey_forgets_deleted_names_changed_names_and_old_values(monkeypatch):
     reader.read.clear()
     assert survey.get([*NAMES, "new"]).values["g1"] == 2
     end_of(survey)
-    assert reader.read == ["g1", "new"]  # the others are not old
+    assert reader.read == ["g1", "new"]  # the others are recent
     assert "gone" not in survey._known
     monkeypatch.setattr(module, "WAIT_SECONDS_MAX", 0.0)
     reader.gate = threading.Semaphore(0)

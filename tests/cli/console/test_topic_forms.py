@@ -1,4 +1,4 @@
-"""Topics created, altered and deleted from the console, each after a preview."""
+"""Topics created, changed and deleted from the console, each after a preview."""
 
 import pytest
 from support.brokers.secured import client_of, secured_broker
@@ -11,7 +11,7 @@ ANALYST = Credentials("analyst", "password-1")
 
 
 def first_form(page):
-    """Return the fields of the first form of a preview, which makes the change."""
+    """Return the fields of a preview's first form, which makes the change."""
     given = {}
     for name, value in page.fields:
         given.setdefault(name, value)
@@ -25,7 +25,7 @@ def settings(run, topic):
 
 @pytest.fixture
 def new(cluster):
-    """The name of a topic that does not exist."""
+    """Return the name of a topic that does not exist."""
     return f"{cluster.topic(queues=1)}-new"
 
 

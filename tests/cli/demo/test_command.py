@@ -1,4 +1,5 @@
-"""The demo command: refused arguments, what is missing, signals, and an end that leaves nothing."""
+"""The demo command: refused arguments, missing dependencies, signals, and a shutdown without
+leftovers."""
 
 import os
 import signal
@@ -92,8 +93,8 @@ def test_signal_stops_the_demo_and_leaves_nothing(tmp_path, number):
         finally:
             process.kill()
     assert err == ""
-    # Where the signal came while a text was run by exec, as for a dataclass, `python -m` ends by
-    # SIGINT whatever exit code it is given; a shell calls both 130.
+    # If the signal comes while code runs by exec, as for a dataclass, `python -m` ends by SIGINT
+    # whatever its exit code; a shell reports both as 130.
     assert process.returncode in {130, -signal.SIGINT}
     assert out.endswith("interrupted: all parts are stopped\n")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The demo's sender counts stored messages, keeps its rate and reports its fault."""
+"""The demo's sender counts stored messages, keeps its rate and reports its error."""
 
 import subprocess
 import sys
@@ -66,7 +66,7 @@ def test_demo_reads_every_message_that_it_sends():
     assert "every one of them once" in done.stdout
 
 
-# ---- the demo's consumer reports its rows with their latency, and its fault
+# ---- the demo's consumer reports its rows with their latency, and its error
 
 
 def test_demo_consumer_reports_rows_with_latency(rocketpoll_broker, rocketpoll_topic):

@@ -1,4 +1,4 @@
-"""What the demo's screen and its summary say."""
+"""The text of the demo's screen and of its summary."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_demo_batch_is_shown_in_one_line():
     )
 
 
-# ---- the demo's rate adapts to what the machine sends and reads
+# ---- the demo's rate adapts to the speed of the machine
 
 
 def test_adaptive_rate_stays_at_the_requested_rate():
@@ -72,7 +72,7 @@ def test_demo_rate_is_lowered_to_what_the_machine_sends():
 
 def test_growing_backlog_lowers_the_demo_rate_below_the_read_rate():
     pace = AdaptiveRate(1_000, 0.0)
-    assert not pace.adjust(2.9, 2_900, 0)  # a batch may take so long
+    assert not pace.adjust(2.9, 2_900, 0)  # a batch may take that long
     assert not pace.adjust(3.0, 3_000, 1_500)
     assert pace.adjust(6.0, 6_000, 2_700)
     assert pace.rate == 280  # seven tenths of 400 a second

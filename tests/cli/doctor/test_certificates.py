@@ -39,8 +39,8 @@ def checked(address, options, now=NOW):
 
 @pytest.fixture
 def serving():
-    """Return a function that starts a TLS server and returns the fault that a client with options
-    gets."""
+    """Return a function that starts a TLS server and returns the fault that a client with these
+    options gets."""
 
     def fault_of(name, options, **settings):
         with FakeServer(answering(name_server), server_context(name, **settings)) as server:
@@ -188,7 +188,7 @@ def test_doctor_takes_addresses_and_certificates_from_a_profile(monkeypatch, tmp
     assert "has no section [test]" in capsys.readouterr().out
 
 
-# ---- Our broker, which makes its certificates for itself.
+# ---- our broker with self-signed certificates
 
 
 @pytest.fixture(scope="module")

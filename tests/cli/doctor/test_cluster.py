@@ -1,4 +1,4 @@
-"""``rocketpoll doctor`` on the cluster: name server, topic and brokers, present and absent."""
+"""``rocketpoll doctor`` on the cluster: name server, topic and brokers, reachable or not."""
 
 import socket
 
@@ -24,7 +24,7 @@ def nothing_is_named(monkeypatch):
 
 @pytest.fixture
 def nobody():
-    """Return an address at which nothing listens."""
+    """Return an address where no server listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""The debug bundle has what helps, and no secret, wherever one may be."""
+"""The debug bundle has the useful files, and no secret from any of its sources."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ LOG = "\n".join(
 
 
 def contents(path):
-    """The texts in a bundle, by name."""
+    """Return the texts in a bundle, by name."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             found = {name: archive.read(name) for name in archive.namelist()}
@@ -46,7 +46,7 @@ def contents(path):
 
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
-    """Put a secret into every place that a bundle reads; return the arguments of the doctor."""
+    """Put a secret into every file that a bundle reads; return the arguments of the doctor."""
     profiles = tmp_path / "profiles.ini"
     profiles.write_text(
         f"[lab]\nnamesrv = a:1\nsecret-key = {KEYS['profile']}\naccess-key = operator\n"

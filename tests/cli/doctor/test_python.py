@@ -17,7 +17,8 @@ FINDER = (
     "lambda name, path=None, target=None, util=util: util.spec_from_file_location(name, %r) "
     "if name == 'pyspark_rocketpoll' else None)}))"
 )
-"""An import hook as of an editable install: its modules can be imported, and are listed nowhere."""
+"""An import hook like that of an editable install: its modules can be imported, but no directory
+lists them."""
 
 
 @pytest.fixture(autouse=True)

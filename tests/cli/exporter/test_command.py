@@ -1,4 +1,4 @@
-"""``rocketpoll exporter`` as a command: how it runs, and its errors for wrong arguments."""
+"""``rocketpoll exporter`` as a command: its start and its errors for wrong arguments."""
 
 import re
 import signal
@@ -64,7 +64,7 @@ def test_exporter_reads_a_cluster_under_tls(tmp_path):
 
 
 def _get(url):
-    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  # our own
+    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  # the test's own server
         return answer.read().decode()
 
 

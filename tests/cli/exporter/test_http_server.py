@@ -52,7 +52,7 @@ def test_exporter_does_not_look_up_the_host_name(monkeypatch):
     """Without an answer from a DNS server, the lookup takes half a minute."""
     asked_for = []
     monkeypatch.setattr(socket, "getfqdn", asked_for.append)
-    with MetricsServer("0.0.0.0", 0, {}) as server:  # noqa: S104  # for a moment
+    with MetricsServer("0.0.0.0", 0, {}) as server:  # noqa: S104  # only for this test
         assert server.url == f"http://0.0.0.0:{server.server_port}"
     assert asked_for == []
 
@@ -114,6 +114,6 @@ def test_client_that_sends_a_byte_now_and_then_is_disconnected(port, monkeypatch
     with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
         slow.sendall(said)
         with suppress(ConnectionError):
-            assert drip(slow) < 10  # it takes more than an hour to send them all
+            assert drip(slow) < 10  # sending them all would take more than an hour
         with suppress(ConnectionError):
             assert slow.recv(1) == b""

@@ -1,4 +1,5 @@
-"""Requests about users and access lists get the answers of RocketMQ 5.5.0, but for named ones."""
+"""Requests about users and access lists get the answers of RocketMQ 5.5.0, except for listed
+differences."""
 
 import errno
 import json
@@ -41,7 +42,7 @@ def without_passwords(body):
 
 
 SUCCESS_REMARK = "not set any response code"
-"""RocketMQ's remark on every success here; ours has none."""
+"""RocketMQ's remark on every success here; ours is empty."""
 
 
 def asked(room, vector, body=None, ext=None):
@@ -82,7 +83,7 @@ def test_users_and_lists_are_administered_as_in_rocketmq(room):
             assert answer.code == ResponseCode.NO_PERMISSION, vector
             answer = asked(room, vector, body, ext)
         if expected["code"] == ResponseCode.SYSTEM_ERROR and "super user" not in expected["remark"]:
-            assert answer.code in (1, 16), vector  # an exception of Java's
+            assert answer.code in (1, 16), vector  # a Java exception
             continue
         assert answer.code == expected["code"], (vector, answer)
         said = re.sub(r"The action .* is unknown\.", "The actions is empty.", answer.remark or "")
@@ -98,7 +99,7 @@ def manager_list():
     return AccessList.of_policies([PolicyInfo(entries=(rule,))])
 
 
-PASSWORD = "u1-s3cret"  # noqa: S105  # of no user
+PASSWORD = "u1-s3cret"  # noqa: S105  # not a real password
 CREATE = {"username": "u1"}, UserInfo(password=PASSWORD)
 
 

@@ -1,4 +1,4 @@
-"""Requests that wait for other clients' replies; counts are compared with plain sums."""
+"""Requests that wait for other clients' replies; counters are compared with plain sums."""
 
 from collections import Counter
 

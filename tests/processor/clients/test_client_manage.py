@@ -113,7 +113,7 @@ def test_heartbeat_creates_the_group_and_its_retry_topic(clients, parts, one):
     assert parts.topics.get("%RETRY%g") == TopicConfig(
         topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1, perm=6
     )
-    assert answer.version >= 232  # else Java clients refuse SQL92 subscriptions
+    assert answer.version >= 232  # otherwise Java clients refuse SQL92 subscriptions
     assert "IS_SUPPORT_HEART_BEAT_V2" not in answer.ext_fields
 
 
@@ -356,7 +356,7 @@ def test_repeated_member_changes_are_notified_once(parts):
     for _ in range(5):
         next(steps)
     assert [len(member.sent) for member in members] == [1] * 5 + [0] * 15
-    finished(consumers.connection_closed(members[19]))  # while the others are being told
+    finished(consumers.connection_closed(members[19]))  # while the others are being notified
     finished(steps)
     assert [len(member.sent) for member in members] == [2] * 19 + [1]
     assert other.codes() == [NOTICE]

@@ -112,7 +112,7 @@ def test_questions_that_wait_keep_little_and_are_counted_until_they_are_answered
     for number in range(40):
         fields = {**asked.ext_fields, "x": f"{number}" + "y" * 240_000}
         processor.get_consumer_running_info(admin, asked._replace(ext_fields=fields))
-        member.asked[-1] = None, *member.asked[-1][1:]  # it has been sent
+        member.asked[-1] = None, *member.asked[-1][1:]  # as after it was sent
     del fields
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""A consumer's reply goes through a whole broker to the producer that asked."""
+"""A consumer's reply passes through a whole broker to the requesting producer."""
 
 import asyncio
 
@@ -112,7 +112,7 @@ async def test_undelivered_reply_is_not_stored_and_reported(broker, how):
 
 @on_broker
 async def test_pending_replies_are_bounded_and_further_ones_are_refused_as_busy(broker):
-    """A client that reads and never answers could collect replies: a thousand of 1 MB took 1 GB."""
+    """Otherwise a client that never answers could collect replies: a thousand of 1 MB took 1 GB."""
     asker, replier = await asking(broker), await broker.connect()
     pushed, answers = [], []
 
@@ -124,7 +124,7 @@ async def test_pending_replies_are_bounded_and_further_ones_are_refused_as_busy(
     reading = [asyncio.ensure_future(read(*each)) for each in both]
     for opaque in range(900):
         replier.send(reply_to(body="x" * 2_000, opaque=opaque))
-        if opaque % 50 == 49:  # read meanwhile, or the buffers of sockets are full first
+        if opaque % 50 == 49:  # read meanwhile, before the socket buffers are full
             sent = opaque + 1
             await broker.until(lambda sent=sent: len(pushed) + len(answers) == sent)
     for task in reading:

@@ -1,4 +1,4 @@
-"""Consume stats and time spans: which queues they show, and Java's form."""
+"""Consume stats and time spans: the included queues, and Java's format."""
 
 import pytest
 from support.brokers.connections import finished
@@ -37,7 +37,7 @@ def lags(stats) -> dict[str, int]:
 
 @pytest.fixture
 def stocked(room):
-    """Create two topics with three messages each, of which G has consumed some."""
+    """Create two topics with three messages each; G has consumed some of them."""
     for topic in ("T", "U"):
         room.create_topic(topic, queue_nums=1)
         for number in range(3):
@@ -151,7 +151,7 @@ def test_broker_consume_stats_add_up_the_lag_of_every_group(stocked):
 
 
 def test_consume_stats_of_all_groups_show_every_writable_queue(room):
-    """As in RocketMQ, which shows a single group the readable queues only."""
+    """RocketMQ does the same; for a single group it shows the readable queues only."""
     room.create_topic("T", read_queue_nums=1, write_queue_nums=3)
     room.put("x", topic="T", queue_id=2)
     room.groups.find_or_create("G")

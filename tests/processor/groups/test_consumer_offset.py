@@ -66,7 +66,7 @@ def test_committed_offset_is_returned_by_query(processor, parts):
 
 
 def test_new_group_starts_at_0_in_a_queue_with_its_first_message(processor, parts):
-    assert stored(processor) == 0  # nothing was ever sent to it
+    assert stored(processor) == 0  # the queue was always empty
     parts.put("a", "b")
     assert stored(processor) == 0
 

@@ -43,8 +43,8 @@ def processor_of(parts, consumers):
 
 @pytest.fixture
 def story(parts):
-    """Store five messages in queue 0 and two in queue 1, one second apart; the group is at
-    3 and 1."""
+    """Store five messages in queue 0 and two in queue 1, one second apart; the group is
+    at 3 and 1."""
     begin = parts.clock.now_ms
     parts.put(*"abcde", step_ms=1_000)
     parts.put(*"fg", step_ms=1_000, queue_id=1)
@@ -216,7 +216,7 @@ def test_correction_offsets_show_the_slowest_other_group(processor, parts, story
         1: 0,
         2: 0,
     }
-    assert parts.offsets.query("left out", "T", 0) == 0  # RocketMQ removes what it filters
+    assert parts.offsets.query("left out", "T", 0) == 0  # RocketMQ removes filtered topics
 
 
 def test_expired_offset_is_no_correction_offset(processor, parts, monkeypatch):

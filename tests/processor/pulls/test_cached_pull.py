@@ -86,13 +86,13 @@ def test_cached_pulls_are_limited_and_discarded_with_their_client():
             assert table.may_learn(client)
             put(table, client, pull_request(0, queue_id=queue_id))
             assert len(table) <= 5
-        assert not table.may_learn(client)  # they have not paid for more
+        assert not table.may_learn(client)  # their learning budget is used up
     known = [table.get(client) for client in clients]
     assert [each and len(each) for each in known] == [None, None, 3]
     known[2].learning_budget.repay(1_000)
     assert table.may_learn(clients[2])
     put(table, clients[2], pull_request(0, queue_id=3))
-    assert len(table) == len(known[2]) == 1  # it has started over
+    assert len(table) == len(known[2]) == 1  # the table was cleared
     table.discard(clients[2])
     assert len(table) == 0
 

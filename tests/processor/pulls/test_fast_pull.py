@@ -1,6 +1,6 @@
-"""The fast path for pulls gives the same responses as the slow path, and takes the pulls it should.
+"""The fast path for pulls gives the same responses as the slow path, and serves the expected pulls.
 
-Clients pull in all ways, and topic, group and subscription change in between.
+Clients pull in all ways, and topic, group and subscription change between pulls.
 """
 
 import errno
@@ -57,7 +57,7 @@ RIGHTS = (
     ("Topic:* All", "Group:H Sub"),
     ("Topic:* Pub", "Group:* All"),
 )
-"""Rights that a user may have at a time."""
+"""Rights that a user may have."""
 pulls = st.fixed_dictionaries(
     {
         "topic": st.sampled_from(["T"] * 6 + ["U", "U", "not-there"]),
@@ -94,7 +94,7 @@ class Story:
         self.clients = range(3)
 
     def begin(self):
-        """Continue with new clients: the earlier ones were silent for too long."""
+        """Continue with new clients: the earlier ones have expired."""
         self.clients = range(self.clients.stop, self.clients.stop + 3)
 
     def number(self):
@@ -126,7 +126,7 @@ class Story:
         return b"".join(request.encode() for request in requests)
 
     def sign(self, request):
-        """Return a request as a client sends it: signed, if there are users."""
+        """Sign a request if there are users."""
         return request if self.users is None else signed(request, "alice")
 
     def act_rights(self, rights):
@@ -223,7 +223,7 @@ def story_with(root, *disks, **changed):
 
 @pytest.fixture
 def told(tmp_path):
-    """Return a function that starts a scenario, whose brokers are stopped at the end."""
+    """Return a function that starts a scenario; its brokers are stopped at the end."""
     yield from begun(partial(story_with, tmp_path))
 
 
@@ -274,7 +274,7 @@ OF_JAVA = (
     b'"consumerGroup":"readers-2"},"flag":0,"language":"JAVA","opaque":%d,'
     b'"serializeTypeCurrentRPC":"JSON","version":407}'
 )
-"""The header that a lite pull consumer of 4.9.7 has sent, but for its topic and three numbers."""
+"""The header of a lite pull consumer of 4.9.7, except for its topic and three numbers."""
 
 
 def test_pulls_of_a_java_consumer_take_the_fast_path(told):

@@ -21,7 +21,7 @@ def header_of(request):
 
 
 def in_order(request, names):
-    """Return the same request with these fields last, in this order."""
+    """Return the request with these fields last, in this order."""
     fields = dict(request.ext_fields)
     last = {name: fields.pop(name) for name in names}
     return request._replace(ext_fields={**fields, **last})
@@ -35,7 +35,7 @@ SHAPE = shape_of_request(USUAL)
 
 
 def cut(shape, header):
-    """Return what a fast path reads from a header that it finds by its beginning."""
+    """Return the values that a fast path reads from a header whose beginning it knows."""
     known = tuple(
         piece[: -len(mark)] for piece, mark in zip(shape.pieces, shape.marks, strict=False)
     )
@@ -117,7 +117,7 @@ def test_pull_header_template_is_not_made_from_an_ambiguous_header(change):
     header = header_of(USUAL).replace(*change)
     request = decode_command(Frame(0, memoryview(header), memoryview(b"")))
     shape = build_template(header, request)
-    if shape is not None:  # then it was only another place for the same
+    if shape is not None:  # both have the same fields at another position
         fields = request.ext_fields
         offsets = int(fields["queueOffset"]), int(fields["commitOffset"])
         assert cut(shape, header) == (*offsets, request.opaque)

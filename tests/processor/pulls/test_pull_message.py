@@ -76,7 +76,7 @@ class Finding:
 
 
 STATUSES = {
-    # status: code, whether it is waited for
+    # status: code, and whether the pull is held
     GetMessageStatus.NO_MATCHED_MESSAGE: (20, False),
     GetMessageStatus.MESSAGE_WAS_REMOVING: (20, False),
     GetMessageStatus.OFFSET_FOUND_NULL: (19, True),

@@ -82,7 +82,7 @@ def test_query_consume_queue_limits_entries(room):
 def test_query_consume_queue_limits_scanned_bytes(room, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.processor.pulls.query_message.SCAN_BYTES_MAX", 3_000)
     for _ in range(20):
-        room.put("x" * 3_500)  # each fills a file of the log
+        room.put("x" * 3_500)  # each fills a log file
     assert len(ask(room, 0, 20).queue_data) < 20
     assert len(ask(room, 19, 20).queue_data) == 1
 

@@ -63,7 +63,7 @@ def tags_of(number, count):
 
 
 def memory_kept_by(filters, asks):
-    """Return the bytes still in use when each request was served, and its client has left."""
+    """Return the bytes still in use when all requests were served and their clients have left."""
     gc.collect()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()

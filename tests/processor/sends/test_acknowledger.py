@@ -1,4 +1,5 @@
-"""Sends that wait for a flush are answered together and in order, also when it is late or fails."""
+"""Sends that wait for a flush are answered together and in order, also when the flush is late or
+fails."""
 
 import asyncio
 from concurrent.futures import Future
@@ -26,7 +27,7 @@ OK, LATE, FAILED = (
 
 
 class Disk:
-    """A store whose flushes end when the test says so."""
+    """A store whose flushes end when the test calls for it."""
 
     def __init__(self):
         self.asked = []
@@ -92,7 +93,7 @@ class Waiting:
 
 
 async def turn():
-    """Let the loop run what is due."""
+    """Run the callbacks that are due."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -259,10 +260,10 @@ def test_failing_answer_does_not_block_other_acknowledgements(end, status, caplo
 async def test_zero_flush_timeout_does_not_block_later_flushes():
     waiting = Waiting(sync_flush_timeout_ms=0)
     waiting.send(10)
-    waiting.acknowledger._expire()  # as if it came before the turn had ended
+    waiting.acknowledger._expire()  # as if it came before the end of the turn
     await turn()
     assert waiting.outcomes() == [(10, LATE)]
-    assert [end for end, _ in waiting.disk.asked] == [10]  # it is still to be seen
+    assert [end for end, _ in waiting.disk.asked] == [10]  # visible only after this flush
     waiting.disk.finish(10)
     waiting.send(20)
     await turn()
@@ -329,7 +330,7 @@ async def test_drain_delivers_flushed_acknowledgements_that_are_queued():
     await turn()
     waiting.disk.finish(20)
     await turn()
-    assert (len(steps), waiting.said) == (1, [])  # others are in the line before them
+    assert (len(steps), waiting.said) == (1, [])  # other sends come first
     settled = asyncio.ensure_future(waiting.acknowledger.drain(4))
     await turn()
     waiting.loop.move(4)

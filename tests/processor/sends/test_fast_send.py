@@ -1,6 +1,6 @@
-"""The fast path for sends gives the same responses as the slow path, and takes the sends it should.
+"""The fast path for sends gives the same responses as the slow path, and serves the expected sends.
 
-Clients send whatever they can, cut into arbitrary pieces.
+Clients send anything, cut into arbitrary pieces.
 """
 
 import errno
@@ -132,7 +132,7 @@ class Story:
         return forged(request) if is_forged and self.users else request
 
     def sign(self, request):
-        """Return a request as a client sends it: signed, if there are users."""
+        """Sign a request if there are users."""
         return request if self.users is None else signed(request, "alice")
 
     def bytes_of(self, what):
@@ -158,7 +158,7 @@ class Story:
         self.settle()
 
     def act_stall(self, arrivals):
-        """Let neither disk flush while sends arrive, and time passes after each."""
+        """Suspend flushes of both disks while sends arrive, and advance the clock after each."""
         for twin in self.twins.both:
             twin.disk.keep_waiting()
         for client, sent, ms in arrivals:
@@ -279,7 +279,7 @@ def test_fast_send_is_indistinguishable_from_the_usual_path(story, told):
 
 @pytest.fixture
 def told(tmp_path):
-    """Return a function that starts a scenario, whose brokers are stopped at the end."""
+    """Return a function that starts a scenario; its brokers are stopped at the end."""
     yield from begun(partial(story_with, tmp_path))
 
 
@@ -315,7 +315,7 @@ OF_JAVA = (
     b'\\u0002WAIT\\u0001true","j":"0","k":"false","m":"false","n":"bench"},"flag":0,'
     b'"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":407}'
 )
-"""The header that a producer of 4.9.7 has sent, but for its topic and three numbers."""
+"""The header of a producer of 4.9.7, except for its topic and three numbers."""
 
 
 def test_sends_of_a_java_producer_take_the_fast_path(told):
@@ -446,9 +446,9 @@ def test_sends_that_come_together_are_runs_wherever_they_are_cut(told):
     story = told()
     ran = story.twins.fast_path.ran
     story.act_receive(0, many(1), [])
-    assert story.twins.fast_path.alone == 0  # it has taught the next ones
+    assert story.twins.fast_path.alone == 0  # the next ones can use its plan
     story.act_receive(0, many(1), [])
-    assert (ran, story.twins.fast_path.alone) == ([], 1)  # one alone is no run
+    assert (ran, story.twins.fast_path.alone) == ([], 1)  # a single send is no batch
     story.act_receive(0, many(2 * RUN_MAX + 5), [])
     assert ran == [RUN_MAX, RUN_MAX, 5]
     del ran[:]
@@ -541,8 +541,8 @@ def test_fast_send_run_is_answered_per_flush_and_counted_per_send(told):
 
 @pytest.mark.parametrize("slow", [0, 1], ids=["the fast path's is slow", "the usual one's is slow"])
 def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_answers(told, slow):
-    """On a busy machine the two brokers differ, by their clocks: the test must not blame a path for
-    that."""
+    """On a busy machine the clocks of the two brokers differ; the test must not report that as a
+    difference of the paths."""
     disks = [FaultyDisk(slow="commitlog"), FaultyDisk(slow="commitlog")]
     story = told(*disks, flushDiskType="SYNC_FLUSH")
     story.act_receive(0, many(10), [])
@@ -565,7 +565,7 @@ def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_an
         for seconds in ("1.0", "5.0", "4.0")
     }
     disks[slow].let_go()
-    late.settle()  # what was late is flushed, and seen
+    late.settle()  # flush the late messages and make them visible
     assert len(late.arrivals["T", 0]) == 37
     assert len(quick.arrivals["T", 0]) == 56
 
@@ -573,12 +573,13 @@ def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_an
 def test_twins_name_their_index_files_alike_whenever_their_threads_run(told):
     """Index files are named by the clock, so no thread may create one while the clock moves."""
     story = told()
-    story.act_receive(0, many(300), [])  # more keys than an index file has; none is in it yet
+    # more keys than fit into an index file; none is indexed yet
+    story.act_receive(0, many(300), [])
     usual = story.twins.usual.controller.housekeeping
     may_go_on = threading.Event()
     for _ in range(housekeeping._STORE_JOBS):
         usual._store_pool.submit(may_go_on.wait)
-    story.twins.pass_ms(60_000)  # a checkpoint would be due, for which the index catches up
+    story.twins.pass_ms(60_000)  # a checkpoint is due, for which the index catches up
     story.twins.fast_path.wait_for_jobs()
     story.twins.pass_ms(1_000)
     may_go_on.set()

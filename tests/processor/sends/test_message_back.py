@@ -115,7 +115,7 @@ def test_sent_back_message_is_delayed_for_its_groups_retry_topic(room, parts):
 
 
 def test_send_back_statistics_count_existing_topics_only(room, parts):
-    """A sender may name any topic as origin, and there is no limit to such names."""
+    """A sender may name any topic as origin, so the number of names is unlimited."""
     for number in range(3):
         room.send_back(room.put(RETRY_TOPIC=f"{number}" + "y" * 1_000))
     room.send_back(room.put(RETRY_TOPIC="../T"))
@@ -233,7 +233,7 @@ LOG_BYTES = 4096
 def test_send_back_accepts_every_message_that_a_client_may_send(
     tmp_path_factory, spare, topic, group, host, level, delay
 ):
-    """Even if its record leaves no room in a file of the log."""
+    """This includes messages whose retry record would not fit into a log file."""
     parts = open_parts(tmp_path_factory.mktemp("store"), mapped_file_size_commit_log=LOG_BYTES)
     parts.make_topic(topic)
     parts.groups.put(SubscriptionGroupConfig(group_name=group))
@@ -415,7 +415,7 @@ def test_send_back_identifies_the_message_by_any_of_its_ids(room, stored, messag
     ],
 )
 def test_send_back_refuses_another_message_at_the_given_offset(room, message_id, topic):
-    """For example when an older copy of the store was restored: the client then sends the message
+    """For example after an older copy of the store was restored: the client then sends the message
     itself."""
     place = room.put(UNIQ_KEY=UNIQUE[:-1] + "2")
     by_place = encode_offset_message_id(STORE_HOST, place)

@@ -1,6 +1,5 @@
-"""Sends parked until their topic is saved: dispatched once, in order, bounded, and
-never for ever.
-"""
+"""Sends parked until their topic is saved: dispatched once, in order, limited, and
+never for ever."""
 
 from collections import deque
 from pathlib import Path
@@ -69,7 +68,7 @@ class Room:
         )
 
     def dispatch(self, connection, request):
-        """Handle a request as a handler does that stores messages."""
+        """Handle a request as a handler that stores messages does."""
         topic = request.ext_fields["topic"]
         config = self.topics.create(topic)
         if self.pending_sends.must_wait(config):
@@ -136,7 +135,7 @@ def room():
 
 def test_send_after_topic_save_stays_past_parked_sends(room):
     room.send("A", 1)
-    room.topics.save()  # in the thread; the broker has not heard of it
+    room.topics.save()  # in the thread; the broker is not notified yet
     room.send("A", 2)
     assert room.stored == []
     room.settle()
@@ -148,7 +147,7 @@ def test_sends_parked_twice_keep_their_order(room):
         room.send("A", opaque)
     save, then = room.aside.popleft()
     save()
-    room.topics.change("A")  # before the broker has heard that it was saved
+    room.topics.change("A")  # before the broker is notified of the save
     then(None)
     assert room.stored == []
     room.settle()
@@ -168,7 +167,7 @@ def test_fields_of_sends_that_wait_are_counted_as_their_bodies_are():
 def test_parked_send_copies_its_body(room):
     received = bytearray(1_000)
     room.send("A", 1, body=memoryview(received)[10:20])
-    received.clear()  # which nobody has a view of
+    received.clear()  # the buffer has no other views
     room.settle()
     assert room.stored == [("A", 1)]
 
@@ -223,7 +222,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from("AB"))
     def send_large(self, topic):
-        """Send to a topic that is saved: only its connection handles this send."""
+        """Send to a saved topic: only this connection handles the send."""
         if self.room.pending_sends.must_wait(self.room.topics.create(topic)):
             self.count += 1
             self.sent[self.count] = topic
@@ -235,7 +234,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule()
     def save_unheard(self):
-        """Save in the thread, without reporting it yet."""
+        """Save in the thread, without notifying the broker yet."""
         self.room.topics.save()
 
     @precondition(lambda self: self.room.aside)

@@ -49,7 +49,7 @@ def test_send_header_shape_is_cut_at_birth_time_properties_and_opaque():
 def test_send_header_fast_path_reads_like_the_codec(text, opaque):
     try:
         header = header_of(send_request(properties=text, opaque=opaque))
-    except HeaderError:  # half of a pair
+    except HeaderError:  # half of a surrogate pair
         return
     found = cut(header)
     plain = None if found is None else unescape_all([found[1]])
@@ -102,7 +102,7 @@ def test_send_shape_is_not_made_from_an_ambiguous_header(change):
     header = header_of(USUAL).replace(*change)
     request = decode_command(Frame(0, memoryview(header), memoryview(b"")))
     shape = build_template(header, request)
-    if shape is not None:  # then it was only another place for the same
+    if shape is not None:  # both have the same fields at another position
         found = shape.match(header.partition(BORN_MARK)[2])
         assert found == (1_600_000_000_000, rb"KEYS\u0001k\u0002", 7)
         assert header.count(b'"opaque":') == 2

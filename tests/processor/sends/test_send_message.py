@@ -126,7 +126,7 @@ def test_delayed_retry_waits_and_a_dead_letter_drops_its_delay(parts):
 
 
 def test_retry_of_an_unknown_group_without_auto_creation_is_refused(tmp_path):
-    from support.brokers.processors import open_parts  # noqa: PLC0415  # other parts than everybody's
+    from support.brokers.processors import open_parts  # noqa: PLC0415  # parts with other settings than the fixture's
 
     parts = open_parts(tmp_path, auto_create=False)
     assert retry(Room(parts), 1).code == 26
@@ -217,7 +217,7 @@ def test_broker_splits_only_a_few_large_batches_at_a_time(parts, monkeypatch):
     with pytest.raises(RequestRejected, match=r"busy, batches of \d+ bytes are being") as raised:
         begun()
     assert raised.value.code is ResponseCode.SYSTEM_BUSY
-    first.close()  # its client has gone
+    first.close()  # its client has disconnected
     third = begun()
     finished(second)
     finished(third)
@@ -268,7 +268,7 @@ class BatchKinds:
         ("{:03}", {"CLUSTER": "x"}, VariableSizeBatch),
         ("{}", {"KEYS": "k l", "TAGS": "t"}, VariableSizeBatch),
         ("{}", {"CLUSTER": "x"}, VariableSizeBatch),
-        ("{:*>3{:02}}", {}, VariableSizeBatch),  # the longest of a hundred is put in steps
+        ("{:*>3{:02}}", {}, VariableSizeBatch),  # the longest of a hundred is stored in steps
         ("{:03}", {"DELAY": "3"}, None),
         ("{:03}", {"TIMER_DELAY_MS": "3"}, None),
     ],

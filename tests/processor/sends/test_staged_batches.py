@@ -105,7 +105,7 @@ def test_repeated_stage_and_commit_succeed_without_effect(parts, room):
 
 
 def test_staged_rows_for_a_queue_removed_meanwhile_are_refused(parts, room):
-    """Nobody would read rows in that queue."""
+    """No consumer would read rows in that queue."""
     header = StageChunkRequestHeader(SINK, 0, "q", "a", 0, "Shrunk", 3, "TBW102")
     _, _, staged = sized(["a"], "Shrunk", 3)
     assert room.ask(RequestCode.STAGE_CHUNK, header, staged).code == 0
@@ -146,7 +146,7 @@ def test_abort_of_some_attempts_keeps_other_attempts(parts, room):
 def test_impossible_commit_is_refused_for_good(parts, room):
     room.stage("a")
     room.commit("a")
-    assert room.commit("b").code == 0  # of a batch that is committed already
+    assert room.commit("b").code == 0  # the batch is already committed
     for answer, told in (
         (room.commit("b", batch_id=1), "is not staged"),
         (room.commit("b", batch_id=1, owner="other"), "belongs to q"),

@@ -148,7 +148,7 @@ def test_delay_level_property_is_parsed_as_a_number_or_none(level, delay_level):
         ("TIMER_DELIVER_MS\x01soon", "TIMER_DELIVER_MS"),
         ("TIMER_DELAY_MS\x013000\x02DELAY\x012\x02", None),  # the level counts
         ("TIMER_DELAY_MS\x013000\x02DELAY\x010\x02", "TIMER_DELAY_MS"),
-        ("TIMER_DELAY_MS\x013000\x02TIMER_OUT_MS\x0117\x02", None),  # its timer was set once
+        ("TIMER_DELAY_MS\x013000\x02TIMER_OUT_MS\x0117\x02", None),  # its timer was set earlier
         ("TIMER_DEL_UNIQKEY\x01k\x02MY_TIMER_DELAY_MS\x013\x02KEYS\x01TIMER_DELAY_SEC\x02", None),
     ],
 )

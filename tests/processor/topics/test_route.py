@@ -33,7 +33,7 @@ def topics_of(room, code, **ext_fields) -> set[str]:
     return set(room.asked(TopicList, code, ext_fields).topic_list)
 
 
-# ---- where topics live
+# ---- routes
 
 
 def test_topic_route_body_is_javas_text_with_this_broker(room):
@@ -190,7 +190,7 @@ def test_delete_topic_in_name_server_is_refused_for_an_existing_topic(room):
     assert room.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, another).code == ResponseCode.SUCCESS
 
 
-# ---- what brokers ask
+# ---- requests of brokers
 
 
 def ask_version(room, version, broker_name="broker-a"):

@@ -168,14 +168,14 @@ TOPIC_CHANGES = st.fixed_dictionaries(
 def is_success(room, *request):
     try:
         return room.ask(*request).code == ResponseCode.SUCCESS
-    except RocketPollError:  # a header or a body that cannot be read, which the dispatcher answers
+    except RocketPollError:  # an invalid header or body, which the dispatcher answers
         return False
 
 
 @given(changes=TOPIC_CHANGES)
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)  # each example begins with the topics that the one before it has left
+)  # each example begins with the topics of the previous one
 def test_topic_list_update_refuses_what_a_single_update_refuses(room, changes):
     attributes = changes.get("attributes", {})
     text = ",".join(f"{name}={value}" if value else name for name, value in attributes.items())
@@ -258,7 +258,7 @@ def test_unsaved_topic_change_is_rolled_back(room, monkeypatch, small_topics):
     assert (recent is None) == bool(small_topics)
 
 
-# ---- looking
+# ---- queries
 
 
 def test_all_topics_are_returned_despite_paging_fields(room):

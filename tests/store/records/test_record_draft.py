@@ -1,4 +1,4 @@
-"""Drafts of records equal the wire encoding once sealed."""
+"""Drafts of records, once sealed, equal the wire encoding."""
 
 import dataclasses
 

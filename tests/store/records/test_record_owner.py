@@ -1,4 +1,5 @@
-"""Records belong to the queue whose entries point at them, checked one by one and in bulk."""
+"""Records belong to the queue whose entries point at them; the check works one by one
+and in bulk."""
 
 from dataclasses import replace
 

@@ -62,7 +62,7 @@ def run_of(*sent, queue_id=0):
 
 def test_put_run_takes_known_queues_while_the_log_file_has_room(tmp_path):
     store = open_store(tmp_path)
-    assert store.put_run(run_of(b"first")) is None  # by the usual way, which looks at its name
+    assert store.put_run(run_of(b"first")) is None  # the slow path, which checks the topic's name
     store.put_message(message("first"))
     result = store.put_run(run_of(b"second", b"third"))
     assert (result.status, result.message_count) == (PutMessageStatus.PUT_OK, 2)
