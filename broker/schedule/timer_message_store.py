@@ -156,8 +156,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self._wheel, self._timer_log = files.wheel, files.log
         self.rules = rules
         self._delivery = delivery
-        self._now_ms = now_ms
-        self._monotonic_ms = monotonic_ms
+        self._now_ms, self._monotonic_ms = now_ms, monotonic_ms
         self._roll_window_ms = roll_window_ms
         super().__init__(files, self._snapshot)
         log_end = store.state().written_offset
@@ -188,6 +187,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self._open: dict[int, _OpenSlot] = {}
         self._recalled: dict[int, set[str]] = {}
         self._retry_ms: int | None = None
+        self._end_at_start: int | None = None
+        """The end of the timer topic at the first call. Nothing is delivered before all messages
+        up to it are indexed, because one may recall a message that is overdue."""
         self._has_arrivals = True
         self._sorting: Iterator[None] | None = None
         """Steps that sort all timers again, before any is delivered."""
@@ -276,8 +278,11 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             is_done = self._attempt("timers are not sorted again", self._sort, now)
         else:
             is_done = self._attempt("timers are not set", self._index, now)
+            end = self._end_at_start
+            may_deliver = end is not None and (is_done or self._queue_offset >= end)
             is_done &= self._attempt("timers are not read", self._open_slots, now)
-            is_done &= self._attempt("timer messages are not delivered", self._deliver, now)
+            if may_deliver:
+                is_done &= self._attempt("timer messages are not delivered", self._deliver, now)
         self._close_slots(now)
         self._delivery.confirm()
         self._note_progress()
@@ -327,6 +332,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
     def _index(self, now: int) -> bool:
         """Index some messages of the timer topic; return whether all are indexed."""
         self._check_clock()
+        if self._end_at_start is None:
+            self._end_at_start = self._store.queue_offsets(TIMER_TOPIC, TIMER_QUEUE_ID).next
         if not self._has_arrivals:
             return True
         if self._has_rewound:

@@ -16,6 +16,7 @@ from support.suite.selection import count as selected_count
 
 from rmq_spark.wire.names import TIMER_TOPIC
 from rocketpoll.broker.schedule.real_topic_delivery import MESSAGES_PER_CALL, RETRY_MS
+from rocketpoll.broker.schedule.timer_message_store import INDEXED_PER_CALL
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
@@ -229,6 +230,23 @@ def test_recalled_timer_message_is_not_delivered(broker, delay_ms, is_restarted)
         broker.restart()
     broker.run_until(broker.monotonic_ms + delay_ms + LATE_MS)
     assert broker.delivered() == ["other"]
+    assert broker.timers.recalled_total == 1
+    assert broker.timers.pending == 0
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_recall_counts_after_a_kill_although_its_message_is_overdue_at_the_start(broker, is_saved):
+    due_ms = broker.set("recalled", 1_100)
+    if is_saved:
+        broker.deliver_all()
+        broker.timers.save()
+    for number in range(3 * INDEXED_PER_CALL):
+        broker.set(str(number), 1_200 + number)
+    assert broker.recall("recalled", due_ms)
+    broker.wait(5_000)
+    broker.restart(is_clean=False)
+    broker.run_until(broker.monotonic_ms + LATE_MS)
+    assert Counter(broker.delivered()) == {str(each): 1 for each in range(3 * INDEXED_PER_CALL)}
     assert broker.timers.recalled_total == 1
     assert broker.timers.pending == 0
 
