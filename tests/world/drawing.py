@@ -93,42 +93,33 @@ def _consumer(dice, number):
     )
 
 
-def _sinks(dice):
-    """Draw the clients that commit batches, in some of the stories."""
-    kinds = [*OF_SINKS, "stage", "stage", "commit_batch"]
+def _clients_of(dice, name, lengths, kinds):
+    """Draw some clients of a kind, or none, each with as many steps as one of the lengths."""
     for number in range(dice.choice([0, 0, 1, 2])):
         steps = []
-        for _ in range(dice.choice([4, 12, 30])):
+        for _ in range(dice.choice(lengths)):
             kind = dice.choice(kinds)
             steps.append(Step(kind, ACTS[kind].draw(dice)))
             if pause := dice.choice(_PAUSES):
                 steps.append(Step("wait", {"seconds": pause}))
-        yield Client(f"sink{number}", tuple(steps))
+        yield Client(f"{name}{number}", tuple(steps))
+
+
+def _sinks(dice):
+    """Draw the clients that commit batches, in some of the stories."""
+    kinds = (*OF_SINKS, "stage", "stage", "commit_batch")
+    return _clients_of(dice, "sink", [4, 12, 30], kinds)
 
 
 def _committers(dice):
     """Draw the producers with transactions, in some of the stories."""
     kinds = ("transact", "transact", "transact", *OF_COMMITTERS)
-    for number in range(dice.choice([0, 0, 1, 2])):
-        steps = []
-        for _ in range(dice.choice([4, 12, 30])):
-            kind = dice.choice(kinds)
-            steps.append(Step(kind, ACTS[kind].draw(dice)))
-            if pause := dice.choice(_PAUSES):
-                steps.append(Step("wait", {"seconds": pause}))
-        yield Client(f"committer{number}", tuple(steps))
+    return _clients_of(dice, "committer", [4, 12, 30], kinds)
 
 
 def _poppers(dice):
     """Draw the members of groups that pop, in some of the stories."""
-    for number in range(dice.choice([0, 0, 1, 2])):
-        steps = []
-        for _ in range(dice.choice([6, 15, 30])):
-            kind = dice.choice(("pop", *OF_POPPERS))
-            steps.append(Step(kind, ACTS[kind].draw(dice)))
-            if pause := dice.choice(_PAUSES):
-                steps.append(Step("wait", {"seconds": pause}))
-        yield Client(f"popper{number}", tuple(steps))
+    return _clients_of(dice, "popper", [6, 15, 30], ("pop", *OF_POPPERS))
 
 
 def _trouble(dice):

@@ -83,19 +83,23 @@ class Member:
             self.consumer.resume()
 
 
+@contextmanager
+def broker_with_the_old_ones():
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T", queues=1)
+        broker.send("T", *OLD)
+        yield broker
+
+
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 @pytest.mark.parametrize("count", [5, 40], ids=["shorter", "longer"])
 def test_member_continues_at_the_first_message_of_a_recreated_topic(kind, count):
     new = [f"new {number}" for number in range(count)]
-    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
+    with broker_with_the_old_ones() as broker, Admin(broker.address) as admin:
         member = Member(kind, broker.address)
         with member.consumer:
             wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
-            broker.delete_topic("T")
-            broker.create_topic("T", queues=1)
-            broker.send("T", *new)
+            make_again(broker, new)
             wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
 
             def is_committed():
@@ -116,9 +120,7 @@ def ended(consumer):
 
 @contextmanager
 def member_that_has_the_old_ones(kind):
-    with EmbeddedBroker() as broker:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
+    with broker_with_the_old_ones() as broker:
         member = Member(kind, broker.address)
         with member.consumer:
             wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
@@ -242,9 +244,7 @@ def test_reset_member_begins_recreated_topic_before_it_pulls(kind, move, count):
 @pytest.mark.parametrize("count", [5, 40], ids=["shorter", "longer"])
 def test_member_without_messages_begins_recreated_topic_at_zero(kind, count):
     new = [f"new {number}" for number in range(count)]
-    with EmbeddedBroker() as broker:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
+    with broker_with_the_old_ones() as broker:
         before = Member("lite", broker.address)
         with before.consumer:
             wait_until("the old ones are there", lambda: before.has(OLD), PATIENCE_S)
@@ -311,17 +311,13 @@ def left_for_the_next(broker):
 
 def test_uncommitted_messages_of_recreated_topic_go_to_the_next_member():
     new = [f"new {number}" for number in range(40)]
-    with EmbeddedBroker() as broker:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
+    with broker_with_the_old_ones() as broker:
         settings = LitePullSettings(auto_commit=False, consume_from_where=FIRST)
         member = Member("lite", broker.address, settings)
         with member.consumer:
             wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
             member.consumer.commit()
-            broker.delete_topic("T")
-            broker.create_topic("T", queues=1)
-            broker.send("T", *new)
+            make_again(broker, new)
             wait_until("the new ones are there", lambda: member.has(new), PATIENCE_S)
         assert left_for_the_next(broker) == new
 
@@ -329,9 +325,7 @@ def test_uncommitted_messages_of_recreated_topic_go_to_the_next_member():
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 def test_member_leaving_a_recreated_topic_unnoticed_stores_no_old_offset(kind):
     new = [f"new {number}" for number in range(40)]
-    with EmbeddedBroker() as broker:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
+    with broker_with_the_old_ones() as broker:
         member = Member(kind, broker.address)
         with member.consumer:
             wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
@@ -356,9 +350,7 @@ def test_full_member_commits_no_old_offset_to_a_recreated_topic(monkeypatch):
         limits=PullLimits(pull_threshold_for_queue=2),
         persist_consumer_offset_interval_ms=600_000,
     )
-    with EmbeddedBroker() as broker:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
+    with broker_with_the_old_ones() as broker:
         with PushConsumer("G", broker.address, listener=listen, settings=settings) as consumer:
             consumer.subscribe("T")
             wait_until(
@@ -378,15 +370,11 @@ def test_full_member_commits_no_old_offset_to_a_recreated_topic(monkeypatch):
 
 def test_seek_in_recreated_topic_reads_what_is_there_now():
     new = [f"new {number}" for number in range(10)]
-    with EmbeddedBroker() as broker:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
+    with broker_with_the_old_ones() as broker:
         member = Member("lite", broker.address)
         with member.consumer:
             wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
-            broker.delete_topic("T")
-            broker.create_topic("T", queues=1)
-            broker.send("T", *new)
+            make_again(broker, new)
             [queue] = member.consumer.assignment()
             member.consumer.seek(queue, 5)
             wait_until("the new ones are there", lambda: member.has(new[5:]), PATIENCE_S)
@@ -396,9 +384,7 @@ def test_seek_in_recreated_topic_reads_what_is_there_now():
 @pytest.mark.parametrize("kind", ["concurrently", "orderly"])
 def test_offset_reset_in_recreated_topic_is_where_it_resumes(kind):
     new = [f"new {number}" for number in range(10)]
-    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
-        broker.create_topic("T", queues=1)
-        broker.send("T", *OLD)
+    with broker_with_the_old_ones() as broker, Admin(broker.address) as admin:
         member = Member(kind, broker.address)
         with member.consumer:
             wait_until("the old ones are there", lambda: member.has(OLD), PATIENCE_S)
