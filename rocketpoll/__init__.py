@@ -115,7 +115,7 @@ _NAMES: Final = {
 """The names that each module defines."""
 
 _SUBMODULES: Final = frozenset({"aio", "errors", "spark"})
-"""Those that a program may use as attributes without importing them, as in an ``except``."""
+"""Modules that a program may use as attributes without importing them, as in an ``except``."""
 
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
 
