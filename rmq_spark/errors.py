@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 PAGES: Final = ""
-"""The address of the documentation pages on the web, with a slash at its end; empty without one."""
+"""Base address of the documentation on the web, ending with a slash; empty if there is none."""
 
 _PUBLIC_MODULES: Final = {
     "rmq_spark.errors": "rocketpoll.errors",
     "rmq_spark.client.errors": "rocketpoll.errors",
     "rmq_spark.spark.errors": "rocketpoll.spark",
 }
-"""The modules that define errors, each with the one that programs import and tracebacks show."""
+"""The public module of each module that defines errors: programs import it, tracebacks show it."""
 
 _EXCERPT_CHARACTERS = 60
 _POSITION_CHARACTERS = 200
@@ -138,7 +138,7 @@ def excerpt(value: object) -> str:
         return value
     try:
         text = _representation(value)
-    except Exception:  # noqa: BLE001  # a list of a number with 5,000 digits; whatever __repr__ raises
+    except Exception:  # noqa: BLE001  # __repr__ may raise anything, as for [10**5000]
         text = f"a {type(value).__name__} that cannot be shown"
     if len(text) <= _EXCERPT_CHARACTERS:
         return text

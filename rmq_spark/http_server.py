@@ -121,7 +121,7 @@ class BoundedHttpServer(ThreadingHTTPServer):
 
     def serve_until_signal(self, greeting: str) -> None:
         """Serve until SIGTERM or SIGINT; print a greeting once clients are served."""
-        stop: SimpleQueue[None] = SimpleQueue()  # its put is reentrant: an Event could deadlock
+        stop: SimpleQueue[None] = SimpleQueue()  # reentrant, whereas an Event could deadlock
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.put(None))
         name = type(self).__name__
@@ -148,8 +148,8 @@ class BoundedHttpServer(ThreadingHTTPServer):
         if evicted is None:
             return False
         del self._clients[evicted], self._unread[evicted]
-        with suppress(OSError):  # it has gone already
-            evicted.shutdown(socket.SHUT_RDWR)  # its thread closes it
+        with suppress(OSError):  # the client has disconnected already
+            evicted.shutdown(socket.SHUT_RDWR)  # the client's thread closes the socket
         return True
 
     def request_arrived(self, request: socket.socket) -> None:

@@ -189,7 +189,7 @@ def __getattr__(name: str) -> Any:
 
 
 def restore_worker_python() -> None:
-    """Undo what the import has set, for the command line: `doctor` examines the user's choice."""
+    """Unset PYSPARK_PYTHON if the import has set it: `doctor` examines the user's own choice."""
     if _HAS_SET_WORKER_PYTHON:
         os.environ.pop(_WORKER_PYTHON, None)
 

@@ -20,10 +20,10 @@ def main() -> int:
     """Run the command that this process's arguments name, and return its exit code."""
     restore_worker_python()
     handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:  # otherwise it is ignored, as after nohup
+    if handler is signal.default_int_handler:  # a shell's background job ignores it
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED_EXIT_CODE))
     if sys.platform != "win32" and _is_broker_with_settings(sys.argv[1:]):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reloads its settings on this signal
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the broker handles it later
     from rmq_spark.cli.main import main as run  # noqa: PLC0415  # after the handler is set
 
     signal.signal(signal.SIGINT, handler)

@@ -48,7 +48,7 @@ def _exempt_from_freezegun() -> None:
     With a frozen clock no timeout would ever expire: a ``poll`` that finds nothing would never
     return. The names end with a dot because freezegun compares prefixes.
     """
-    # raised by imports of freezegun; pytest may turn them into errors
+    # the import of freezegun may warn, and pytest may turn warnings into errors
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         freezegun = import_module("freezegun")  # only if it is installed

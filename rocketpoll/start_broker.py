@@ -29,7 +29,7 @@ def start_broker() -> int:
     from rocketpoll.broker.process.process_setup import set_up_process  # noqa: PLC0415  # after the path is set
 
     set_up_process(sys.argv[1:])
-    from rocketpoll.broker.__main__ import main  # noqa: PLC0415  # after its place is checked
+    from rocketpoll.broker.__main__ import main  # noqa: PLC0415  # after the check
 
     return main(program="rocketpoll broker")
 

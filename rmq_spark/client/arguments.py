@@ -125,7 +125,7 @@ def check_range(name: str, found: int, minimum: int = 1, maximum: int | None = N
 def check_time_ms(name: str, found: float) -> None:
     """Raise an error if a value is not a possible timeout in milliseconds; 0 is one."""
     check_number(name, found, 3_000, (int, float), "a number of milliseconds")
-    if not 0 <= found <= MILLISECONDS_MAX:  # true for nan
+    if not 0 <= found <= MILLISECONDS_MAX:  # also refuses nan
         raise MessageRejected(name, f"milliseconds, 0 to {MILLISECONDS_MAX}", found)
 
 
@@ -144,7 +144,7 @@ def check_timestamp_ms(name: str, found: int) -> int:
         TypeError: It is not an int.
     """
     check_number(name, found, 1_750_000_000_000)
-    found = int(found)  # a range compares an int subclass with each of its numbers
+    found = int(found)  # `in range` would compare an int subclass with each number
     if found < 0 or found in LIKELY_SECONDS:
         needed = "milliseconds since 1970"
         hint = f": if these are seconds, write {found * 1000}" if found > 0 else ""
@@ -191,7 +191,7 @@ def message_rejected(error: WireError) -> MessageRejected:
 # ---- Names of topics and groups, checked by RocketMQ's rules (`wire.names`) before they are sent.
 
 CLIENT_ID_BYTES_MAX: Final = 255
-"""Most bytes of a client id, because a directory has its name; brokers take longer ones."""
+"""Most bytes of a client id, because it names a directory; brokers accept longer ones."""
 
 _SHOWN_CHARACTERS_MAX: Final = 60
 _ADDRESS: Final = re.compile(r":[0-9]{1,5}\Z")
@@ -223,7 +223,7 @@ def check_group(group: str, what: str = "group") -> str:
 
 
 def explain_missing_topic(topic: str, topics: Iterable[str]) -> str | None:
-    """Return what may be meant by the name of a topic that does not exist, or None."""
+    """Return a hint about the name of a topic that does not exist, or None."""
     known = frozenset(topics)
     if retry_topic(topic) in known:
         return f"{sanitize(topic)} is a consumer group, not a topic"
@@ -299,13 +299,13 @@ def explain_keywords(function: Callable[_Arguments, _Result]) -> Callable[_Argum
     async def call_awaited(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Any:
         return await cast("Awaitable[Any]", call(*args, **kwargs))
 
-    if inspect.iscoroutinefunction(function):  # to tools, it stays one
+    if inspect.iscoroutinefunction(function):  # tools must recognize it as one
         return cast("Callable[_Arguments, _Result]", call_awaited)
     return call
 
 
 def explain_all_keywords(kind: type[_Class]) -> type[_Class]:
-    """Decorate a class: its constructor and public methods suggest a name for an unknown one."""
+    """Decorate a class: errors for unknown keywords of its public methods suggest a known one."""
     for name, found in list(vars(kind).items()):
         is_public = name == "__init__" or not name.startswith("_")
         if is_public and inspect.isfunction(found) and not inspect.isgeneratorfunction(found):
@@ -314,7 +314,7 @@ def explain_all_keywords(kind: type[_Class]) -> type[_Class]:
 
 
 def _shown_name(function: Callable[..., object], args: tuple[Any, ...]) -> str:
-    """Return how an error names a call: by the class that the user made, if it is a method."""
+    """Return a call's name for errors; that of a method begins with the class of its object."""
     name = function.__name__
     if "." not in function.__qualname__ or not args:
         return f"{name}()"

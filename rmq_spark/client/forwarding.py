@@ -159,7 +159,7 @@ def dead_letter_of(
     born_ms = 0
     if stored is not None and stored.topic:
         born_ms = stored.born_timestamp if stored.born_timestamp in _TIMES_MS else 0
-        with suppress(RecordError):  # as its host cannot be read either
+        with suppress(RecordError):  # the id contains the host, which may be damaged as well
             about[ORIGIN_MESSAGE_ID] = _property_value(stored.message_id)
     message_id = _dead_letter_id(bad, born_ms)
 
@@ -275,7 +275,7 @@ def message_of_dead_letter(letter: MessageExt, to: str | None = None) -> Message
         for name, value in letter.properties.items()
         if name not in RESERVED_NAMES and (kind is None or name not in DEAD_LETTER_NAMES)
     }
-    if kind == DeadLetterBody.STORED.value:  # as it was: a reader with another limit may read it
+    if kind == DeadLetterBody.STORED.value:  # unchanged: another reader may inflate it
         reserved = {
             name: text for name, text in letter.properties.items() if name in RESERVED_NAMES
         }

@@ -75,7 +75,7 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""
 
 _DELAYS: Final = ("delay_level", "deliver_at", "deliver_after")
-"""Fields that delay a message, of which it has one at most."""
+"""Fields that delay a message, which may have only one of them."""
 
 
 def _check_separators(name: str, text: str) -> None:
@@ -90,7 +90,7 @@ _Text = TypeVar("_Text", bound=str | None)
 def _plain(text: _Text) -> _Text:
     """Return an instance of a subclass of str, such as an enum, as a plain str."""
     if type(text) is not str and isinstance(text, str):
-        return str.__str__(text)  # type: ignore[return-value]  # a subclass has become a str
+        return str.__str__(text)  # type: ignore[return-value]  # a str in place of a subclass
     return text
 
 
@@ -257,7 +257,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The body decoded as UTF-8; if it is not, raises BodyError, which names the topic."""
+        """The body decoded as UTF-8; raises BodyError, which names the topic, for other bodies."""
         return self.body if isinstance(self.body, str) else str(self._decoded("text"))
 
     def _decoded(self, name: str) -> Any:
@@ -320,7 +320,7 @@ class CorrelatedMessage(Message):
     """A request whose sender waits for a reply, or a reply.
 
     Attributes:
-        correlation: RocketMQ's properties that make it one.
+        correlation: RocketMQ's properties that mark a request or a reply.
         broker_name: The broker to which the client that waits is connected; None for a request.
     """
 
@@ -484,7 +484,7 @@ class MessageExt:
 
     @property
     def text(self) -> str:
-        """The body decoded as UTF-8; if it is not, raises BodyError, which names its place."""
+        """The body decoded as UTF-8; raises BodyError, which names its place, for other bodies."""
         return str(self.value("text"))
 
     def value(self, serializer: str | Serializer) -> Any:
@@ -572,7 +572,7 @@ def unreadable_message(stored: StoredMessage, broker_name: str, fault: str) -> M
     """Return the message of a record that cannot be read, with its body as stored."""
     try:
         return _build_message(stored, broker_name, stored.body, fault)
-    except RecordError:  # its hosts cannot be read either
+    except RecordError:  # the hosts are unreadable as well
         bare = StoredMessage(
             *(stored.topic, stored.body, stored.properties_text, stored.queue_id),
             queue_offset=stored.queue_offset,

@@ -53,7 +53,7 @@ class Namespace:
         return name if self.name is None else without_namespace(self.name, name)
 
     def own(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the names within the namespace of those that brokers list; omit all others."""
+        """Return those of the brokers' names that are in the namespace, stripped."""
         return frozenset(map(self.strip, filter(self.has, names)))
 
     def has(self, name: str) -> bool:

@@ -70,7 +70,7 @@ _observer: ClientObserver | None = None
 
 def set_observer(observer: ClientObserver | None) -> None:
     """Set the observer of all clients of the process; None removes it."""
-    global _observer  # noqa: PLW0603  # one for the process, as it says
+    global _observer  # noqa: PLW0603  # one observer for the process
     _observer = observer
 
 

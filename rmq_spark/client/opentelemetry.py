@@ -114,7 +114,7 @@ def _log_errors(
     ) -> _Result | None:
         try:
             return method(self, *args, **kwargs)
-        except Exception:  # noqa: BLE001  # a send or a listener is at stake, whatever a provider raises
+        except Exception:  # noqa: BLE001  # no provider's error may reach a send or a listener
             if not _Telemetry.has_failed:
                 _Telemetry.has_failed = True
                 text = (

@@ -32,7 +32,7 @@ PROFILE_KEYS: Final = (
     *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes", "namespace"),
     *("registry-user", "registry-password"),
 )
-"""The settings of a profile: options, and those of a TLS key or a registry that are no options."""
+"""The keys of a profile: names of options, and settings of TLS and registries without an option."""
 
 CURRENT_SUFFIX: Final = ".current"
 """Suffix of the file beside the profiles that has the name of the current profile."""
@@ -164,7 +164,7 @@ def parse_profile(name: str, text: str, path: Path, *, others_may_read: bool = F
             needed = "Write a name of letters, digits and _ - |"
             raise ProfileRejected(name, f"{path}: [{name}] {key} = {value}. {needed}")
         else:
-            found[key] = os.path.expanduser(value) if key in FILES else value  # noqa: PTH111  # where there is no home, it stays
+            found[key] = os.path.expanduser(value) if key in FILES else value  # noqa: PTH111  # without a home, ~ stays
     return Profile(name, path, found, others_may_read and not SECRETS.isdisjoint(found))
 
 

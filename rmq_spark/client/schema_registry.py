@@ -39,7 +39,7 @@ class RegisteredSchema:
     Attributes:
         schema_id: Its id, which bodies name.
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        text: The schema, of Protobuf a file's descriptor in base64.
+        text: The schema; for Protobuf, a file descriptor in base64.
         references: The schemas that it needs, by the names under which it needs them.
     """
 
@@ -189,7 +189,7 @@ class SchemaRegistry:
         Args:
             subject: The subject, such as ``orders-value``.
             kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-            text: The schema, of Protobuf a file's descriptor in base64.
+            text: The schema; for Protobuf, a file descriptor in base64.
         """
         body = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
         path = f"/subjects/{quote(subject, safe='')}/versions"

@@ -74,7 +74,7 @@ class Json:
         """
         if _is_model(value):
             return bytes(value.model_dump_json(by_alias=True).encode())
-        import orjson  # noqa: PLC0415  # as all libraries here
+        import orjson  # noqa: PLC0415  # when first used
 
         # By itself, orjson leaves out the fields of dataclasses that begin with an underscore.
         return orjson.dumps(value, default=_to_json, option=orjson.OPT_PASSTHROUGH_DATACLASS)
@@ -92,13 +92,13 @@ class MsgPack:
 
         Times, decimals and UUIDs become texts and sets arrays, as in JSON.
         """
-        import msgpack  # noqa: PLC0415  # as all libraries here
+        import msgpack  # noqa: PLC0415  # when first used
 
         return bytes(msgpack.packb(value, default=_to_packable))
 
     def loads(self, body: bytes) -> Any:
         """Return the value of MessagePack bytes; raise ValueError if they are invalid."""
-        import msgpack  # noqa: PLC0415  # as all libraries here
+        import msgpack  # noqa: PLC0415  # when first used
 
         return msgpack.unpackb(body, strict_map_key=False)
 
@@ -126,7 +126,7 @@ class Avro:
         schema_of: Callable[[bytes], Mapping[str, Any]] | None = None,
     ) -> None:
         try:
-            import fastavro  # noqa: PLC0415  # an extra, for Avro alone
+            import fastavro  # noqa: PLC0415  # an extra that only Avro needs
         except ImportError as error:
             raise ModuleNotFoundError(_NO_FASTAVRO) from error
         self._library = fastavro
@@ -183,7 +183,7 @@ class Avro:
             raise ValueError(f"schema_of has no schema for header {header!r}") from error
         if not isinstance(schema, Mapping):
             found = f"{type(schema).__name__} {excerpt(schema)}"
-            raise ValueError(f"schema_of: needed a schema for header {header!r}, found {found}")  # noqa: TRY004  # of a body
+            raise ValueError(f"schema_of: needed a schema for header {header!r}, found {found}")  # noqa: TRY004  # as for a bad body
         try:
             return self._library.parse_schema(dict(schema))
         except Exception as error:  # fastavro raises its own errors and many of Python's
@@ -237,7 +237,7 @@ class Protobuf:
             raise ValueError(f"needed a header as {self._header!r}, found {body[:at]!r}")
         try:
             return self._class.FromString(body[at:])
-        except Exception as error:  # the library's own, which is not imported here
+        except Exception as error:  # of a class that is not imported here
             raise ValueError(f"it is no {self._class.__name__} ({_reason(error)})") from error
 
 
@@ -345,7 +345,7 @@ def _to_plain(value: Any) -> Any:
         return _to_plain(value.value)
     if isinstance(value, Mapping):
         return {name: _to_plain(each) for name, each in value.items()}
-    if isinstance(value, tuple):  # of two, the first may name a type of a union
+    if isinstance(value, tuple):  # in a pair, the first may name a type of a union
         return tuple(map(_to_plain, value))
     if isinstance(value, (list, set, frozenset)):
         return [_to_plain(each) for each in value]

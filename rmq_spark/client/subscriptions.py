@@ -45,7 +45,7 @@ class MessageSelector(NamedTuple):
 def by_tag(expression: str = ALL) -> MessageSelector:
     """Return a selector of messages with one of several tags (``"red || blue"``; ``"*"`` for all).
 
-    Only ``||`` separates tags: ``"red, blue"`` is one tag, and a warning in the log.
+    Only ``||`` separates tags: ``"red, blue"`` is one tag, and causes a warning in the log.
 
     Example:
         consumer.subscribe("orders", by_tag("paid || refunded"))
@@ -113,7 +113,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
     )
 
 
-@lru_cache(maxsize=1024)  # so that it warns once for each tag
+@lru_cache(maxsize=1024)  # warns once for each tag
 def _warn_once(tag: str) -> None:
     _log.warning(
         'the subscription has one tag %s. Separate several by ||, as in "paid || refunded"; '

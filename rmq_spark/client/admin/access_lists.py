@@ -214,7 +214,7 @@ class AccessLists(Lookups):
 
         Raises:
             MessageRejected: No argument changes anything, or the password is empty.
-            NoPermission: A broker does not let this client change the user, or does not have it.
+            NoPermission: A broker has no such user, or does not let this client change it.
             NotSupported: A broker has no users: RocketMQ has them from 5.3 on.
         """
         for flag, found in (("is_super", is_super), ("is_enabled", is_enabled)):

@@ -584,7 +584,7 @@ class Admin(GroupOffsets, AccessLists):
             check_kind("properties of a letter", found, Mapping, "a mapping", "{'colour': 'red'}")
         to = None if to is None else check_topic(to, "to")
         originals = [message_of_dead_letter(each, to) for each in letters]
-        rules = SendRules(_RESEND_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers had them all
+        rules = SendRules(_RESEND_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # stored once already
         with Producer(_RESEND_GROUP, instance=self.instance, rules=rules) as producer:
             return [producer.send(each) for each in originals]
 
@@ -597,7 +597,7 @@ class Admin(GroupOffsets, AccessLists):
             offset_message_id: The id in ``SendResult.offset_message_id``.
 
         Raises:
-            MessageRejected: The text is not an offset message id, but such as a producer's id.
+            MessageRejected: The text is not an offset message id; a producer's id is not one.
             BrokerRefused: The broker does not have the message any more.
         """
         offset_message_id = check_text(

@@ -83,7 +83,7 @@ def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -
     topics = {each.report.topic: each for each in _topic_offsets(api, address)}
     members: dict[str, ConsumerConnection] = {}
     for group in names:
-        # brokers refuse an offline group with one or the other
+        # for an offline group, RocketMQ and our broker return different errors
         with suppress(ConsumerNotOnline, BrokerRefused):
             members[group] = api.admin.consumer_connection(address, group)
     groups = _group_reports(api, address, topics, names, members)
@@ -101,7 +101,7 @@ def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -
 
 def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
     for topic, config in sorted(api.admin.topic_configs(address).items()):
-        with suppress(BrokerRefused):  # it has just been deleted
+        with suppress(BrokerRefused):  # the topic was just deleted
             table = api.admin.topic_stats(address, topic).offset_table
             offsets = table.values()
             report = TopicReport(
@@ -163,13 +163,13 @@ def _with_times(
         group: sum(len(topics[each.topic].ends) for each in reports)
         for group, reports in of_group.items()
     }
-    has_pops = runtime.get("popsInFlight", "0") != "0"  # a figure of all groups, of our broker
+    has_pops = runtime.get("popsInFlight", "0") != "0"  # all groups; only our broker reports it
     left = ROWS_MAX
     for group in sorted(of_group, key=rows.__getitem__):
         is_behind = any(each.messages for each in of_group[group])
         if rows[group] <= left and (is_behind or has_pops):
             left -= rows[group]
-            with suppress(BrokerRefused):  # it has just been deleted, or has too many queues
+            with suppress(BrokerRefused):  # the group was just deleted, or has too many queues
                 stats = api.admin.consume_stats(address, group).offset_table
                 by_topic: dict[str, list[OffsetWrapper]] = defaultdict(list)
                 for queue, each_queue in stats.items():

@@ -168,8 +168,8 @@ class GroupOffsets(Lookups):
     def progress(self, group: str) -> LagTable:
         """Return the progress of a group in all topics where it has offsets: one request a broker.
 
-        Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not distinguish
-        the two here, but `lag` does.
+        Where the group has committed nothing, ``consumer_offset`` is 0, because brokers do not
+        distinguish that from an offset of 0 here; `lag` does.
         """
         group = self._names.wrap(check_text("group", group, "billing"))
         return LagTable(
@@ -244,7 +244,7 @@ class GroupOffsets(Lookups):
                 held = self.topic_offsets(lag.queue.topic)
                 first_offsets.update({queue: offsets.min_offset for queue, offsets in held.items()})
             next_offset = waiting = None
-            if lag.messages:  # its next messages may be deleted by now
+            if lag.messages:  # retention may have deleted the next messages
                 next_offset = max(lag.consumer_offset or 0, first_offsets.get(lag.queue, 0))
                 waiting = self.message_at(lag.queue, next_offset)
             report = reports.get(lag.queue)

@@ -65,8 +65,8 @@ DEFAULT_CLUSTER: Final = "DefaultCluster"
 FOREVER_MS: Final = (1 << 63) - 1
 QUERY_MESSAGES_MAX: Final = 64
 QUERY_BYTES_MAX: Final = 256 << 20
-"""Default limit of the bodies of a lookup: `QUERY_MESSAGES_MAX` of 4 MiB, the producers' default
-limit."""
+"""Default limit of the bodies of a lookup: `QUERY_MESSAGES_MAX` bodies of 4 MiB each, which is the
+producers' default limit."""
 
 
 @explain_all_keywords
@@ -411,8 +411,8 @@ class Lookups:
     def find_topic(self, topic: str, cluster: str | None = None) -> frozenset[str]:
         """Return the names of the masters that have a topic; empty if none has it.
 
-        This asks all masters, which know a new topic before the name servers do. Without the right
-        to read the topic's settings, the topic counts as missing.
+        This asks all masters, which know a new topic before the name servers do. A topic whose
+        settings this client may not read counts as missing.
 
         Args:
             topic: Name of the topic.
@@ -559,7 +559,7 @@ class Lookups:
 
 
 def no_broker(kind: str, cluster: str | None, broker_name: str | None = None) -> BrokerNotFound:
-    """Return the error of a cluster, or of all clusters, without a broker of a kind."""
+    """Return the error that a cluster, or all clusters together, have no broker of a kind."""
     whose = "the cluster" if cluster is None else f"cluster {sanitize(cluster)}"
     return BrokerNotFound(broker_name or "", f"{whose} has no {kind} that the name servers know")
 

@@ -107,7 +107,7 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
     read_committed = run_in_thread(ThreadedAdmin.read_committed)
 
     def _stop_started(self, _: ThreadedAdmin) -> None:
-        with suppress(IndexError):  # it was stopped before, or has yet to begin
+        with suppress(IndexError):  # not started, or already stopped
             self._started.pop().__exit__(None, None, None)
 
     def __str__(self) -> str:

@@ -125,7 +125,7 @@ class Client(ForkAware):
             namespace=namespace,
         )
         self._mutex = threading.RLock()
-        # separate: creating an instance may wait for a host's name, and the loop must not wait
+        # not `_mutex`: creating an instance may look up a host's name, and the loop must not wait
         self._creation_lock = threading.Lock()
         self._call_queue = CallQueue(is_stop=True)
         self._instance: ClientInstance | None = None
@@ -232,7 +232,7 @@ class Client(ForkAware):
         try:
             await self._call_queue.call(bridge, self._start)
         except asyncio.CancelledError:
-            self._call_queue.call(bridge, self._stop)  # after the start, if it has begun
+            self._call_queue.call(bridge, self._stop)  # runs after a start that has begun
             raise
         return self
 

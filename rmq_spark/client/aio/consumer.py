@@ -81,7 +81,7 @@ class LoopConsumer(LitePullConsumerImpl):
         own_queues: frozenset[MessageQueue],
         outcome: ListenerOutcome,
     ) -> None:
-        def ended(error: BaseException | None) -> None:  # in the loop, which must not block
+        def ended(error: BaseException | None) -> None:  # runs in the loop, and must not block
             self._service_scheduler.schedule(partial(outcome, error))
 
         if self._run_listener is not None:

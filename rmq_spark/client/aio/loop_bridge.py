@@ -267,7 +267,7 @@ def _run_call(promise: LoopPromise[_Result], call: Callable[[], _Result]) -> Non
         return
     try:
         result = call()
-    except StopIteration:  # which cannot be raised in a coroutine
+    except StopIteration:  # a coroutine cannot raise it
         promise.set_exception(RuntimeError("the call raised StopIteration"))
     except BaseException as error:  # noqa: BLE001  # whatever it raises is for the coroutine
         promise.set_exception(error)

@@ -310,11 +310,12 @@ class Producer(AsyncWrapper["LoopProducer"]):
             return promise.future
         waiter = RoomWaiter(
             waiter_queue
-        )  # here, not in the task: later sends of this turn come after it
+        )  # made here, not in the task, so that later sends of this turn queue up behind it
         waiting = asyncio.ensure_future(
             self._send_when_room(bridge, producer, prepared, None, timeout_ms, waiter)
         )
-        waiting.add_done_callback(lambda _: waiter.leave())  # it may be cancelled before it begins
+        # runs even if the task is cancelled before it begins
+        waiting.add_done_callback(lambda _: waiter.leave())
         return waiting
 
     def _get_waiter_queue(self, bridge: LoopBridge) -> WaiterQueue:
@@ -485,7 +486,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
     send_batch = run_in_thread(ThreadedProducer.send_batch)
     publish_queues = run_in_thread(ThreadedProducer.publish_queues)
     send_table = run_in_thread(ThreadedProducer.send_table)  # type: ignore[arg-type]  # a setting could be named self
-    send_batches = run_in_thread(ThreadedProducer.send_batches)  # type: ignore[arg-type]  # the same
+    send_batches = run_in_thread(ThreadedProducer.send_batches)  # type: ignore[arg-type]  # as for send_table
 
     def __str__(self) -> str:
         return f"the producer {self.group!r}"

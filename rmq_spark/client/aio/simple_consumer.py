@@ -132,13 +132,13 @@ class _ReceiveCall:
             return self._promise
 
     def abandon(self) -> tuple[list[MessageExt], bool]:
-        """Return the messages that nobody gets now, and whether a pop is still pending."""
+        """Drop the promise; return the messages that nobody gets, and whether a pop is pending."""
         with self._lock:
             self._promise = None
             return self._found, not self._is_over
 
     def resume_for(self, other: _ReceiveCall, promise: LoopPromise[list[MessageExt]]) -> bool:
-        """Give the messages to a promise if ``other`` asks for the same and waits no shorter."""
+        """Give the messages to a promise if ``other`` asks for the same, and ends no earlier."""
         if self._form != other._form or self._deadline > other._deadline:
             return False
         with self._lock:
@@ -269,7 +269,7 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
     def _resume_abandoned(
         self, own: _ReceiveCall, promise: LoopPromise[list[MessageExt]]
     ) -> _ReceiveCall | None:
-        """Return a cancelled receive whose messages the promise gets, or None."""
+        """Let a cancelled receive give its messages to the promise, and return it; or None."""
         self._abandoned = [each for each in self._abandoned if not each.is_over]
         for index, each in enumerate(self._abandoned):
             if each.resume_for(own, promise):

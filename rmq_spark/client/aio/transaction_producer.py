@@ -150,7 +150,7 @@ class TransactionProducer(Producer):
             TypeError: An argument has the wrong type.
         """
         threaded = self._get_started()
-        assert isinstance(threaded, LoopTransactionProducer)  # noqa: S101  # as _create_threaded makes it
+        assert isinstance(threaded, LoopTransactionProducer)  # noqa: S101  # the type that _create_threaded makes
         transaction = threaded.transaction(
             message, queue, timeout_ms, check_immunity_seconds=check_immunity_seconds
         )

@@ -104,7 +104,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
     def _start_close(self, bridge: LoopBridge) -> None:
         self._is_closing = True
         self._on_close()
-        self._close_future = stop_in_thread(bridge, self._stop_wrapped)  # before queued calls
+        self._close_future = stop_in_thread(bridge, self._stop_wrapped)  # not queued
 
     def _on_close(self) -> None:
         """Wake the coroutines that would otherwise wait forever."""

@@ -196,7 +196,7 @@ class AdminApi:
     def topic_config(self, address: str, topic: str) -> TopicConfig | None:
         """Return the settings of a topic of a broker; None if it has no such topic.
 
-        RocketMQ 4.9 does not know the request, so that all its topics are read there.
+        RocketMQ 4.9 does not know this request; there, the settings of all topics are read.
         """
         header = TopicRequestHeader(topic)
         try:
@@ -348,7 +348,7 @@ class StagingApi:
     ) -> Future[bool]:
         """Stage encoded records, each preceded by its size.
 
-        Return a future that is True if the batch is committed already, and nothing was staged.
+        The future's result is True if the batch was already committed, so that nothing was staged.
         """
         code = RequestCode.STAGE_CHUNK
         command = build_request(code, header, sized_records)
@@ -537,7 +537,7 @@ class AccessApi:
     # ---- access lists
 
     def create_acl(self, address: str, user: str, acl: AclInfo) -> None:
-        """Add entries to a user's access list; one of the same resource is replaced."""
+        """Add entries to a user's access list; each replaces an entry of the same resource."""
         header = AclRequestHeader(_SUBJECT + user)
         self._requests.call(address, RequestCode.AUTH_CREATE_ACL, header, acl)
 

@@ -317,7 +317,7 @@ class BrokerApi:
         )
 
     def notifies_topic_deletion(self, address: str) -> bool:
-        """Return whether a connected broker answers pulls that it holds if their topic is deleted.
+        """Return whether a connected broker answers its held pulls when their topic is deleted.
 
         RocketMQ's brokers keep holding them, and answer them from a topic that was recreated
         meanwhile.
@@ -556,7 +556,7 @@ def pull_result(address: str, request_code: int, response: RemotingCommand) -> P
 
                 physical_offsets, sizes, records = decode_located(records)
             else:
-                from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # not to send
+                from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # producers do not need it
 
                 sizes, records = decode_sized_chunk(records)
         except WireError as error:

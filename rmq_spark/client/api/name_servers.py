@@ -50,7 +50,7 @@ def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def check_ports(addresses: Iterable[str]) -> None:
-    """Refuse an address without a port, which may be a topic or a group at the wrong place."""
+    """Refuse an address without a port: it may be a topic or a group, passed as ``namesrv``."""
     for address in addresses:
         if ":" not in address:
             raise MessageRejected("namesrv", "host:port, as in localhost:9876", address)

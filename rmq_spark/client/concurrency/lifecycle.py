@@ -85,7 +85,7 @@ class SafeStop:
             except ThreadNotStarted:
                 self._run()
         if self._running_lock.acquire(timeout=self._seconds):
-            self._running_lock.release()  # for the next caller
+            self._running_lock.release()  # so that the next caller can acquire it
 
     def _run(self) -> None:
         try:

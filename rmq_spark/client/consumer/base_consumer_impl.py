@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 class BaseConsumerImpl(GroupLifecycle):
     """A member of a consumer group: the base class of both kinds.
 
-    Its methods may be called from any thread. Users hold a `GroupConsumer`, and never this.
+    Its methods may be called from any thread. Users hold a `GroupConsumer`, never this class.
     """
 
     consume_type: ConsumeType
@@ -101,7 +101,7 @@ class BaseConsumerImpl(GroupLifecycle):
             else None
         )
         self._topics_cache = self._subscriptions, frozenset[str]()
-        current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # the dict is replaced
+        current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # changes replace the dict
         self._brokers = GroupBrokerClient(
             *(self._instance, self.group, current),
             starts_at_time=settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
@@ -316,7 +316,7 @@ class BaseConsumerImpl(GroupLifecycle):
     def topics(self) -> frozenset[str]:
         """The subscribed topics."""
         of, topics = self._topics_cache
-        if of is not self._subscriptions:  # a round asks several times for each topic
+        if of is not self._subscriptions:  # a rebalance asks several times for each topic
             of = self._subscriptions
             topics = frozenset(of)
             self._topics_cache = of, topics
@@ -364,7 +364,7 @@ class BaseConsumerImpl(GroupLifecycle):
             reset = partial(self.reset_offsets, queue.topic, moved)
             if self.is_running:
                 self._broker_executor.for_broker(queue.broker_name).schedule(reset)
-            else:  # it is leaving: the executor may end before
+            else:  # this member is leaving: its executor may end first
                 reset()
             return None
 
@@ -426,7 +426,7 @@ class BaseConsumerImpl(GroupLifecycle):
                 if self._store_reset_offset(queue, offset, is_moved=queue in moved):
                     _log.warning("%s: %s was reset to %d", self.group, queue, offset)
                     self._offset_manager.record_start(queue, offset)
-            except ClientError as error:  # noqa: PERF203  # it is stored with the next offsets
+            except ClientError as error:  # noqa: PERF203  # the next persist stores the offset
                 _log.warning("storing the reset offset of %s failed, retrying: %s", queue, error)
 
     def _store_reset_offset(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> bool:

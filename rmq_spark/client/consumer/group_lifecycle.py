@@ -177,7 +177,7 @@ class GroupLifecycle(ForkAware, ABC):
             return
         self._state_machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
         is_over = self._state_machine.state is ServiceState.SHUTDOWN_ALREADY
-        if is_over and self._has_joined:  # else `start`, if it still runs, leaves the group
+        if is_over and self._has_joined:  # otherwise a running `start` leaves the group
             self._safe_stop.run()
 
     def _after_fork(self) -> None:

@@ -573,9 +573,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return CommitRequest(full, moves)
 
     def _store_commit(self, commit: CommitRequest) -> None:
-        with self._tasks_lock:  # an operator's reset comes before, or is stored after this commit
+        with self._tasks_lock:  # an operator's reset runs either before this, or after
             offsets = commit.current_offsets(self._assigned_queues.all())
-            for queue, offset in offsets.items():  # remembered, in case its broker fails
+            for queue, offset in offsets.items():  # kept in memory in case the broker fails
                 self._offset_store.update_offset(queue, offset, increase_only=False)
         known = self._fingerprints()
         self._offset_manager.save_last_messages(known)
@@ -665,7 +665,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._offset_manager.record_start(queue, offset)
 
     def _reset_queue(self, queue: MessageQueue, offset: int) -> bool:
-        def move(assigned: AssignedQueue) -> None:  # no commit comes in between
+        def move(assigned: AssignedQueue) -> None:  # in one step, between commits
             assigned.reset(offset)
             self._offset_store.update_offset(queue, offset, increase_only=False)
 
@@ -712,7 +712,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         """
         for queue in sorted(self._full_queues(queues)):
             if (task := self._tasks.get(queue)) is not None:
-                task.assigned.fingerprint.record_pause()  # its task may not have noticed the pause
+                task.assigned.fingerprint.record_pause()  # the task may not have noticed the pause
             self._get_assigned(queue).is_paused = False
             if task is not None:
                 task.wake()
@@ -755,7 +755,7 @@ class LitePullTask(PullTask[AssignedQueue, LitePullConsumerImpl]):
         return self._consumer.pull(self.assigned.queue, offset, callback, self.room_bytes)
 
     def _on_success(self, epoch: int, offset: int, result: DecodedPull) -> int:
-        last_known = self.assigned.fingerprint  # of this epoch, in case of a seek meanwhile
+        last_known = self.assigned.fingerprint  # read first: a seek replaces it
         next_offset = result.next_begin_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             legal = last_known.legal_offset(self.assigned.queue, offset, result)

@@ -30,7 +30,7 @@ _Result = TypeVar("_Result")
 def delegate(
     method: Callable[Concatenate[_Member, _Arguments], _Result],
 ) -> Callable[Concatenate[Any, _Arguments], _Result]:
-    """Return a consumer method that calls a method of its member, and has its docstring.
+    """Return a consumer method that calls the same method of its member; they share a docstring.
 
     The member's own override is called, which may do more than the base class.
     """

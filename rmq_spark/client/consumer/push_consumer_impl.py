@@ -282,7 +282,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def resume(self) -> None:
         """Pull again after `suspend`."""
         self._check_startable_or_running()
-        for request in self._pulled_queues():  # their tasks may not have noticed the pause
+        for request in self._pulled_queues():  # the tasks may not have noticed the pause
             request.fingerprint.record_pause()
         self.is_paused = False
 
@@ -315,7 +315,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                     has_released_all &= self._release_queue(request)
         with self._requests_lock:  # so that a broker's queues are locked together
             new = sorted(own_queues - self._requests.keys())
-            # with locks, once they are granted: the previous owner may continue until then
+            # a locked queue is prefetched later: until the lock, its previous owner may commit
             if not self._needs_locks:
                 self._offset_manager.schedule_prefetch(new)
             for queue in new:
@@ -392,7 +392,7 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def _on_unlocked(self, requests: Sequence[PullRequest]) -> None:
         self._listener_latch.count_down(*requests)
-        for request in requests:  # nothing else can release it meanwhile
+        for request in requests:  # nothing else releases the queues meanwhile
             self._on_listener_done(request)
 
     def on_connection_closed(self, address: str) -> None:
@@ -546,7 +546,7 @@ class PushPullTask(PullTask[PullRequest, PushConsumerImpl]):
     def _restart_at(self, epoch: int, offset: int) -> None:  # noqa: ARG002  # this task ends
         self._consumer.correct_illegal_offset(self._queue, offset)
 
-    def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:  # noqa: ARG002  # the request has it
+    def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:  # noqa: ARG002  # the request has the offset
         return self._consumer.pull(self._queue, callback, self.room_bytes)
 
     def _on_success(self, epoch: int, offset: int, result: DecodedPull) -> int | None:
@@ -558,7 +558,7 @@ class PushPullTask(PullTask[PullRequest, PushConsumerImpl]):
             # This waits for brokers, which the thread that reads responses must not do.
             self._scheduler.schedule(lambda: consumer.correct_illegal_offset(request, legal))
             return None
-        with self._mutex:  # `restart` comes before, and the answer is stale, or continues after it
+        with self._mutex:  # `restart` runs before this (the response is stale) or after
             # In this order: with an empty process queue, the next offset counts as consumed.
             if epoch != request.epoch or not request.process_queue.put_messages(
                 result.messages, result.unreadable
@@ -575,4 +575,4 @@ class PushPullTask(PullTask[PullRequest, PushConsumerImpl]):
         return 0
 
     def _may_continue(self) -> bool:
-        return False  # a lock and the first offset may be needed
+        return False  # the lock or the first offset may be missing

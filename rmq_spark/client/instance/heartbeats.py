@@ -99,7 +99,7 @@ class HeartbeatSender(ForkAware):
 
     def _send(self, address: str) -> None:
         change, what = self._change, f"heartbeats to {address}"
-        self._unregistered.pop(address, None)  # first: the connection may end again meanwhile
+        self._unregistered.pop(address, None)  # before sending: the connection may end again
         try:
             self.versions[address] = self._api.heartbeat(address, self._data())
             self._known_changes[address] = change

@@ -410,7 +410,7 @@ SHUTDOWN_MS: Final = 2_000
 """Most milliseconds that `shutdown` takes, even while requests are pending."""
 
 THREAD_JOIN_MS_MAX: Final = 500
-"""Most milliseconds of these spent on waiting for idle threads to end."""
+"""Most milliseconds of `SHUTDOWN_MS` that waiting for idle threads may take."""
 
 _LOOPBACK_ADDRESS: Final = "127.0.0.1"
 

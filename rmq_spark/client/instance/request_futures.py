@@ -247,12 +247,12 @@ def _reply_of(
         body=body,
         properties=properties,
         queue=MessageQueue(header.topic, "", header.queue_id),
-        queue_offset=_UNKNOWN,  # it is stored after this client has accepted it
+        queue_offset=_UNKNOWN,  # the broker stores a reply after its delivery
         message_id=properties.get(UNIQ_KEY, ""),
         offset_message_id="",
         commit_log_offset=_UNKNOWN,
         born_timestamp=header.born_timestamp,
-        born_host=header.born_host.removeprefix("/"),  # as Java prints an address
+        born_host=header.born_host.removeprefix("/"),  # Java prints addresses with a slash
         store_timestamp=header.store_timestamp,
         store_host=header.store_host.removeprefix("/"),
         reconsume_times=header.reconsume_times or 0,

@@ -296,7 +296,7 @@ class StagedRetryPolicy(Protocol):
     """The pauses between the tries of a request, and their end."""
 
     def wait_or_raise(self, error: ClientError, topic: str) -> object:
-        """Wait before the next try for a topic; raise if there must be none."""
+        """Wait before the next try for a topic; raise if there is to be no further try."""
 
     def reset(self) -> object:
         """Note that a try has succeeded."""
@@ -396,7 +396,7 @@ class StagedSender:
                 if Extension.STAGED_BATCHES not in hosts.extensions or not hosts.store_host:
                     raise _not_supported(address)
                 return encode_sized_records(rows, queue, hosts.born_host or "", hosts.store_host)
-            except ClientError as error:  # noqa: PERF203  # asked again
+            except ClientError as error:  # noqa: PERF203  # the loop asks again
                 self._retry_policy.wait_or_raise(error, queue.topic)
 
     def _send(self, chunk: _StagedChunk) -> None:
@@ -426,7 +426,7 @@ class StagedSender:
         while True:
             try:
                 self.is_committed = chunk.response.result() or self.is_committed
-            except ClientError as error:  # noqa: PERF203  # sent again
+            except ClientError as error:  # noqa: PERF203  # the loop sends it again
                 self._retry_policy.wait_or_raise(error, chunk.queue.topic)
                 self._send(chunk)
             else:

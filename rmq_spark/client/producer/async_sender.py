@@ -82,7 +82,7 @@ class SendPermits:
             )
         finally:
             self._wait_queue.remove(condition)
-            self._wake_first()  # there may be room for it as well
+            self._wake_first()  # there may be room for the next one as well
 
     def release(self, future: object) -> None:
         """Release the permit of a send, if it has one."""
@@ -95,7 +95,7 @@ class SendPermits:
 
     def _wake_first(self) -> None:
         if self._wait_queue:
-            self._wait_queue[0].notify()  # only one: waking hundreds costs more than their sends
+            self._wait_queue[0].notify()  # one thread: waking hundreds costs more than their sends
 
 
 _log = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ class ProducerFuture(ForkSafeFuture[_Result]):
         else:
             super().add_done_callback(lambda future: self._callbacks.submit(lambda: fn(future)))
 
-    if not TYPE_CHECKING:  # for type checkers it is no awaitable, so that they refuse as well
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they refuse `await` as well
 
         def __await__(self) -> NoReturn:
             """Refuse: Python's own error would name neither the producer to use nor a way out."""
@@ -415,7 +415,7 @@ class _AsyncSend(PendingRequest):
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             self.on_error(error)
             return
-        self.call_soon = None  # for this thread only: other threads make the further tries
+        self.call_soon = None  # valid in this thread only; other threads make the further tries
         if not self._async_sender.schedule_retry(self):
             self._fail(ClientShutDown("cannot start a thread that connects"))
 
@@ -494,7 +494,7 @@ class _AsyncSend(PendingRequest):
             self._fail(error)
 
     def fail_with_attempts(self) -> None:
-        if not self._errors:  # it has yet to be tried
+        if not self._errors:  # no try was made
             self._fail(ClientShutDown("the producer was shut down before the first try"))
             return
         self._fail(SendFailed(self._prepared.topic, self._errors))

@@ -50,7 +50,7 @@ BATCH_MESSAGES_MAX: Final = 4_000
 
 _BATCH_SUFFIX: Final = "of a batch"
 _HOUR_MS: Final = 3_600_000
-_TAIL_DIGITS: Final = 12  # of the time and the counter
+_TAIL_DIGITS: Final = 12  # digits of an id's time and counter
 
 
 @explain_all_keywords
@@ -135,7 +135,7 @@ class UniqueIdGenerator:
         return f"{self._current_prefix()}{next(self._counter) & 0xFFFF:04X}"
 
     def next_many(self, count: int) -> list[str]:
-        """Return a number of new ids at once."""
+        """Return ``count`` new ids at once."""
         start = self._current_prefix()
         return [
             f"{start}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)
@@ -287,7 +287,7 @@ def prepare_batch(
             raise MessageRejected(
                 "message " + _BATCH_SUFFIX, "no reply (send each by itself)", message.topic
             )
-        if message.sharding_key != first.sharding_key:  # they are stored in one queue
+        if message.sharding_key != first.sharding_key:  # a batch goes to one queue
             needed = f"{first.sharding_key!r} for all, or a batch for each"
             raise MessageRejected(
                 "sharding_key " + _BATCH_SUFFIX, needed, repr(message.sharding_key)

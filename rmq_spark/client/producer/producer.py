@@ -534,7 +534,7 @@ class Producer(ForkAware, StartsInBlock):
             sent = self.send_async(request, queue, timeout_ms)
             Future.add_done_callback(sent, waiting.on_sent)
         except BaseException:
-            future.cancel()  # which releases the permit
+            future.cancel()  # releases the permit
             raise
         return future
 

@@ -79,7 +79,7 @@ class SyncSender:
                 is_ok = stored.send_status is SendStatus.SEND_OK
                 if is_ok or not self._is_retried_when_not_ok or not each.attempts_left:
                     return stored
-        if stored is not None:  # though less safely than wanted
+        if stored is not None:  # stored, but with another status than SEND_OK
             return stored
         raise SendFailed(prepared.topic, tries)
 

@@ -57,7 +57,7 @@ _REGISTRATION_MS: Final = 1_000
 
 
 class TransactionState(Enum):
-    """The end of a transaction; the values are RocketMQ's.
+    """Outcome of a transaction; the values are RocketMQ's.
 
     Attributes:
         COMMIT: The message is delivered.
@@ -84,7 +84,7 @@ class TransactionResult(NamedTuple):
         send_result: Where the half message is stored; its ``message_id`` is that of the message
             that consumers get.
         state: How the transaction has ended.
-        is_acknowledged: Whether a broker has stored that end. If not, it asks the check listener.
+        is_acknowledged: Whether a broker has stored this state; if not, it asks the check listener.
     """
 
     send_result: SendResult
@@ -330,7 +330,7 @@ class TransactionProducer(Producer):
         return self._sync_sender.send(prepared, timeout_ms)
 
     def _end_transaction(self, sent: SendResult, state: TransactionState, timeout_ms: int) -> bool:
-        """End a transaction; return whether a broker has stored the end."""
+        """End a transaction; return whether a broker has stored its state."""
         _, position = decode_offset_message_id(sent.offset_message_id)
         namespace = self.instance.namespace
         header = EndTransactionRequestHeader(

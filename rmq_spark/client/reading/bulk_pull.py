@@ -57,7 +57,7 @@ IN_FLIGHT: Final = 4
 CHUNKS_IN_FLIGHT: Final = 2
 """Chunks pulled at once: one is processed while the next arrives.
 
-More would be cold in the cache by their turn, and need fresh memory.
+A third chunk would have left the processor's cache by its turn, and need memory of its own.
 """
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
@@ -314,7 +314,7 @@ class BulkPull(ForkAware):
         try:
             self._prefetch(next_offset, pull)
         except CONNECTION_FAULTS:
-            self._restart_pipeline()  # in the next turn; the records at hand are yielded first
+            self._restart_pipeline()  # pulls in the next turn, after these records are yielded
         if result.pull_status is not PullStatus.FOUND:
             return None
         records, sizes = result.records, result.sizes
@@ -440,7 +440,7 @@ def stored_messages(
                 damaged = _undecodable_message(chunk, queue, at, error)
                 yield damaged
                 at = damaged.queue_offset + 1
-                break  # and resume after it
+                break  # resume after the damaged record
             at = chunk.next_offset
         else:
             return
@@ -457,7 +457,8 @@ def _decode_chunk(
         if message.fault is not None:
             is_possible = at <= message.queue_offset < chunk.next_offset
             offset = message.queue_offset if is_possible else at
-            is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # its records state another place
+            # records of a light queue state another queue and offset
+            is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)
             message_queue = message.queue if is_light else queue
             found = replace(
                 message, topic=message_queue.topic, queue=message_queue, queue_offset=offset

@@ -77,7 +77,8 @@ def _first_mismatch(
     records: RecordChunk, queue: MessageQueue, queue_offsets: range, *, is_filtered: bool
 ) -> tuple[int, RecordError] | None:
     """Return the row of the first record that is not as expected, and why; None if all are."""
-    if not len(records) or queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # they state other places
+    # records of a light queue state another queue and offset
+    if not len(records) or queue.topic.startswith(LIGHT_QUEUE_PREFIX):
         return None
     found = records.head["queue_offset"].astype(np.int64)
     if len(found) == len(queue_offsets) and not is_filtered:
@@ -220,13 +221,13 @@ def _query_rollbacks(
     while start < end:
         try:
             found = api.admin.queue_entries(address, queue, start, min(end - start, _ENTRIES_MAX))
-        except BrokerRefused:  # no entries, or not supported: assume no rollback
+        except BrokerRefused:  # no entries, or an older broker: assume no rollback
             return
         marks = [
             entry.physic_size == BLANK_SIZE and entry.tags_code == ROLLED_BACK
             for entry in found.queue_data
         ]
-        if not marks or (start < found.min_queue_index and not marks[0]):  # starts elsewhere
+        if not marks or (start < found.min_queue_index and not marks[0]):  # other entries
             return
         yield from enumerate(marks[: end - start], start)
         start += len(marks)

@@ -151,7 +151,8 @@ class RecordBatchConverter:
 
     def _queue_columns(self, queue: MessageQueue, count: int) -> dict[str, pa.Array]:
         known = {_QUEUE_ID: self._constants.column(queue.queue_id, count)}
-        if not queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its records name another topic
+        # records of a light queue name another topic
+        if not queue.topic.startswith(LIGHT_QUEUE_PREFIX):
             topic = without_namespace(self._namespace, queue.topic)
             known[_TOPIC] = self._constants.column(topic, count)
         return known

@@ -73,7 +73,7 @@ def identity(command: RemotingCommand) -> RemotingCommand:
 def uninitialized_buffer(size: int) -> memoryview:
     """Return ``size`` bytes of uninitialized memory, for a frame that fills all of it."""
     empty = getattr(sys.modules.get("numpy"), "empty", None)
-    if empty is None:  # not loaded, or not yet
+    if empty is None:  # numpy is not loaded
         return memoryview(bytearray(size))
     memory: memoryview = empty(size, "u1").data
     return memory
@@ -158,7 +158,7 @@ class ResponseReader:
 
     def close_reason(self, reason: str) -> str:
         """Add a hint about TLS to a reason, because brokers may refuse clients silently."""
-        # an alert of TLS is shorter
+        # a TLS alert has fewer bytes than a frame's prefix
         if self.peer_version or self._frame_reader.buffered_bytes >= PREFIX_BYTES:
             return reason
         if isinstance(self._socket, socket.socket):
@@ -317,7 +317,7 @@ class RemotingConnection:
         except FutureTimeout:
             self._expire(future)
         try:
-            return future.result(TICK_SECONDS)  # it was discarded, or is being answered right now
+            return future.result(TICK_SECONDS)  # the request was expired, or is being answered now
         except FutureTimeout as error:  # the reader is blocked, as in a log handler
             raise RequestTimeout(self.address, command.code, timeout_ms) from error
 
@@ -353,7 +353,7 @@ class RemotingConnection:
             if may_batch and not self._reads_itself:
                 pending.buffer = self._writer
                 self._writer.enqueue(command, pending.call_soon)
-                if not self._pending.is_pending(pending):  # it has expired meanwhile
+                if not self._pending.is_pending(pending):  # the request has expired meanwhile
                     self._writer.cancel(pending.opaque)
             else:
                 self._writer.write(command, pending.deadline, pending.timeout_ms)
@@ -416,7 +416,7 @@ class RemotingConnection:
         """
         if not self._reads_itself:
             if threading.current_thread() is not self._reader:
-                self._reader.join(TICK_SECONDS)  # it reads up to the end
+                self._reader.join(TICK_SECONDS)  # that thread reads up to the end
             return
         with self._turn_lock:
             if self._reading_thread_id is not None:
@@ -451,7 +451,8 @@ class RemotingConnection:
             finally:
                 if self._reading_thread_id == thread_id:
                     self._release_turn()
-        return 0 if timeout is not None else TICK_SECONDS  # another reader may be resolving it
+        # another thread may be resolving the response
+        return 0 if timeout is not None else TICK_SECONDS
 
     def _acquire_turn(self, response: ResponseFuture[Any], seconds: float) -> bool:
         with self._turn_lock:

@@ -27,7 +27,7 @@ from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.extensions import Extension
 
 SLOW_SECONDS: Final = 0.5
-"""Seconds of a failed attempt from which on a broker is silent: a shorter one costs no time."""
+"""Seconds that a failed attempt takes before its broker counts as silent; less costs no time."""
 
 RECONNECT_SECONDS: Final = 1.0
 """Seconds between two attempts to connect to a silent broker while requests need it."""
@@ -129,7 +129,7 @@ class ConnectionPool(ForkAware, ABC):
         return tuple(self._silent)
 
     def connections(self) -> tuple[RemotingConnection, ...]:
-        """Return all connections that there are."""
+        """Return all connections."""
         with self._lock:
             return tuple(entry.connection for entry in self._connections.values())
 
@@ -174,13 +174,13 @@ class ConnectionPool(ForkAware, ABC):
     def _start_connection(self, address: str, *, is_broker: bool) -> Future[NegotiatedConnection]:
         """Return the future of a connection; callers meanwhile get the same result or failure.
 
-        Threads do it, so that callers can stop waiting at their timeout or when the program ends.
+        A thread connects, so that callers can stop waiting at a timeout or when the program ends.
         """
         key, future = (address, is_broker), ForkSafeFuture[NegotiatedConnection]()
         try:
             with self._lock:
                 if self._is_shut_down:
-                    raise ClientShutDown  # noqa: TRY301  # no caller waits for this one
+                    raise ClientShutDown  # noqa: TRY301  # no other caller waits for this future
                 if (pending := self._pending_connections.get(key)) is not None:
                     return pending
                 entry = self._get_usable(address, is_broker=is_broker)

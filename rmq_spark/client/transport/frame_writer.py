@@ -149,7 +149,7 @@ class FrameWriter:
             self._notify_released()
 
     def _wake_thread(self) -> None:
-        if not self._is_thread_needed:  # otherwise it was notified, and has not woken yet
+        if not self._is_thread_needed:  # otherwise the thread has yet to wake
             self._is_thread_needed = True
             self._has_queued.notify()
 
@@ -174,7 +174,7 @@ class FrameWriter:
         if self._poll is None:
             try:
                 self._poll = poll_writable(self._socket)
-            except ValueError:  # it is closed by now
+            except ValueError:  # the socket is closed by now
                 return False
         return self._poll(0)
 

@@ -125,7 +125,7 @@ class ForkSafeFuture(Future[_Result]):
         return self._wait_in_slices(timeout, super().exception)
 
     def _before_wait(self, timeout: float | None) -> float | None:
-        """Return the seconds to wait; a subclass may do something for the result first."""
+        """Return the seconds to wait; a subclass may first read from the connection itself."""
         return timeout
 
     def _wait_in_slices(self, timeout: float | None, wait: Callable[[float], _Outcome]) -> _Outcome:
@@ -265,7 +265,7 @@ class PendingRequests:
             waiter.on_response(response)
         except WireError as error:
             waiter.on_error(ProtocolError(self._address, str(error)))
-        except Exception as error:  # noqa: BLE001  # for the waiter, not for the thread that reads
+        except Exception as error:  # noqa: BLE001  # the waiter gets the error, not the reading thread
             waiter.on_error(error)
 
     def overdue(self, now: float) -> list[PendingRequest]:

@@ -283,7 +283,7 @@ class RemotingClient(ConnectionPool):
         credentials = self._credentials
         if credentials is None:
             return command
-        from rmq_spark.wire.signature import signed_fields  # noqa: PLC0415  # brings OpenSSL: when first needed
+        from rmq_spark.wire.signature import signed_fields  # noqa: PLC0415  # brings OpenSSL
 
         is_before_5 = 0 < connection.peer_version < VERSION_5
         return command._replace(

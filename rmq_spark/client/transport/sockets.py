@@ -94,7 +94,7 @@ _KEEPALIVE_OPTIONS: Final = {
 def enable_keepalive(sock: socket.socket) -> None:
     """Let the system close a connection whose peer has been silent for about a minute."""
     for name, value in _KEEPALIVE_OPTIONS.items():
-        option = getattr(socket, name, None)  # not every system has all of them
+        option = getattr(socket, name, None)  # systems differ in their options
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -125,14 +125,14 @@ def is_closed_by_peer(sock: PollableSocket) -> bool:
     try:
         if sys.platform == "linux":
             return _poll(sock, "POLLRDHUP")(0)
-        if hasattr(select, "poll"):  # on other systems, it always reports the peer's close
+        if hasattr(select, "poll"):  # other systems always report the peer's close
             return _poll(sock, "POLLHUP")(0)
         if not isinstance(sock, socket.socket):  # TLS: the next request finds out
             return sock.fileno() < 0
         return _poll(sock, "POLLIN")(0) and not sock.recv(1, socket.MSG_PEEK)
     except ConnectionError:
         return True
-    except ValueError:  # this client closed it, too
+    except ValueError:  # this client has closed the socket
         return True
 
 

@@ -72,7 +72,7 @@ def decode_body(
 
 
 def encode_body(body: object, body_type: Any = None) -> bytes:
-    """Return a body as JSON text; ``body_type`` is that of a value that is not a body class."""
+    """Return a body as JSON text; ``body_type`` is for bodies without a class, as a tuple."""
     hint: Any = type(body) if body_type is None else body_type
     return fastjson.dumps(writer_of(hint)(body))
 

@@ -211,7 +211,7 @@ class _JsonParser:
 #
 # Therefore a key is resolved only if the map has just one. Java itself reads null there.
 
-NODES_MAX = 200_000  # a shared object counts at each of its places, because it is read at each
+NODES_MAX = 200_000  # a shared object counts once for each place, because it is read there
 
 _STEP = re.compile(r"\.(?P<name>(?:\\.|[^.\[\\])+)|\[(?P<position>\d{1,9})\]", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)

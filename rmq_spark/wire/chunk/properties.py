@@ -327,7 +327,7 @@ def encode_named(name: str, values: pa.Array) -> pa.BinaryArray:
 def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArray:
     """Return each map as properties; names that have their own column are refused."""
     if maps.null_count:
-        # omits what the buffer may contain for nulls
+        # drops the bytes that the buffer may have for nulls
         maps = maps.take(pa.array(np.arange(len(maps))))
     offsets = offsets_of(maps)
     names = maps.keys[offsets[0] : offsets[-1]]

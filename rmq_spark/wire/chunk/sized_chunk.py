@@ -28,7 +28,7 @@ _SIZE_BYTES = 4
 
 def encode_sizes(sizes: Sequence[int] | npt.NDArray[Any]) -> bytes:
     """Return the part before the records: their count and their sizes."""
-    import numpy as np  # noqa: PLC0415  # for many records
+    import numpy as np  # noqa: PLC0415  # only for encoding
 
     return _COUNT.pack(len(sizes)) + np.asarray(sizes).astype(">i4").tobytes()
 

@@ -159,7 +159,7 @@ def with_empty_checksum(properties_text: str) -> str:
 def without_checksum(properties: bytes) -> bytes:
     """Return the properties without the checksum at their end, if they have one."""
     # Every second byte is a separator, starting with the one before the first digit, if any.
-    if properties[-3:-2] != _SEPARATOR:  # as nearly always
+    if properties[-3:-2] != _SEPARATOR:  # the usual case
         return properties
     if (_SEPARATOR + properties)[-CHECKSUM_BYTES - 1 :: 2] == _SEPARATORS:
         return properties[:-CHECKSUM_BYTES]

@@ -118,5 +118,5 @@ def decode_command(frame: Frame) -> RemotingCommand:
     if known is None:
         raise HeaderError("frame", at=4, needed="serialize type 0, 1 or 2", found=number)
     serialize_type, decode = known
-    parts = decode(header) + (body, serialize_type)  # noqa: RUF005  # a third of the time of unpacking it
+    parts = decode(header) + (body, serialize_type)  # noqa: RUF005  # takes a third of the time of unpacking
     return _new_command(RemotingCommand, parts)

@@ -156,7 +156,7 @@ class FrameReader:
                 return _new_frame(Frame, parts)
         try:
             frame = self._read_partial() if self._partial else self._read_contiguous()
-            if frame is None and self._pending:  # nothing is unread then
+            if frame is None and self._pending:  # `_unread` is empty here
                 self._unread, self._pending = memoryview(self._pending), bytearray()
                 frame = self._read_partial() if self._partial else self._read_contiguous()
         except FrameError:

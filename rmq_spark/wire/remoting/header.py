@@ -73,7 +73,7 @@ def check_writable(subject: str, header: Header) -> None:
 def is_text(texts: Iterable[object]) -> bool:
     """Return whether all are text; `join` checks that at the speed of C."""
     try:
-        "".join(texts)  # type: ignore[arg-type]  # the point is to find out
+        "".join(texts)  # type: ignore[arg-type]  # that is what the call finds out
     except TypeError:
         return False
     return True

@@ -102,7 +102,7 @@ class GroupBrokerClient:
         messages that the new one selects. With ``starts_at_time``, a queue without a stored offset
         has none, where brokers say 0 so that a group that starts at the end misses nothing.
         """
-        self._client = client  # its id is read when needed: it changes with a fork
+        self._client = client  # a fork changes its client id
         self._subscription_of = subscription_of
         self._api = client.api
         self._routes = client.routes
@@ -302,7 +302,7 @@ class GroupBrokerClient:
         for name in sorted(names, key=self._is_disconnected):
             try:
                 return ask(self._routes.address_for_read(name))
-            except ClientError as error:  # noqa: PERF203  # until one answers
+            except ClientError as error:  # noqa: PERF203  # the next broker may answer
                 failure = error
         raise failure or BrokerNotFound(topic, "its route names no broker")
 

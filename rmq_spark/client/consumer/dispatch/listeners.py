@@ -127,7 +127,7 @@ def check_listener(
 
 
 def _unsupported_function_kind(listener: Callable[..., object]) -> str | None:
-    for function in (listener, getattr(listener, "__call__", None)):  # noqa: B004  # of an object whose __call__ is async
+    for function in (listener, getattr(listener, "__call__", None)):  # noqa: B004  # __call__ may be async
         if inspect.iscoroutinefunction(function):
             return _COROUTINE_FUNCTION
         if inspect.isasyncgenfunction(function):
@@ -227,7 +227,7 @@ def _parse_status(
     if isinstance(returned, type(success)):
         return returned
     if isinstance(returned, (CoroutineType, GeneratorType)):
-        returned.close()  # it would never run
+        returned.close()  # nobody would run it
     name = type(returned).__name__
     failures.record_result(
         name,

@@ -120,7 +120,7 @@ def _try(message: MessageExt, action: Callable[[], object], failed: str) -> bool
     """Run an action on a message; if it fails, log why and return False."""
     try:
         action()
-    except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
+    except Exception as error:  # noqa: BLE001  # a busy listener may change the message's properties
         is_ours = isinstance(error, RocketPollError)
         why = str(error) if is_ours else f"{type(error).__name__}: {error}"
         _log.warning(failed, message.message_id, why)

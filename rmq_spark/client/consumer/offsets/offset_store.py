@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class OffsetStore(ABC):
     """Offsets by queue, in memory and in persistent storage. Methods may be called from any thread.
 
-    Errors are raised: an error is never an offset.
+    A failure raises an error, and is never returned as an offset.
     """
 
     last_messages: dict[MessageQueue, LastMessage] | None = None
@@ -136,8 +136,8 @@ class RemoteBrokerOffsetStore(OffsetStore):
     def stored_offset(self, queue: MessageQueue) -> int | None:
         """Return the offset that the broker has stored, or None.
 
-        This does not update the broker's last known offset: after `stop_overwriting`, an operator's
-        reset is still detected by it.
+        The broker's last known offset stays as it is, because `stop_overwriting` needs it to detect
+        an operator's reset.
         """
         stored = self._brokers.consumer_offset(queue)
         return None if stored is None or stored < 0 else stored

@@ -317,7 +317,7 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
                 if is_pulling := self._pulling_epoch == epoch:
                     self._abandon = abandon
             if not is_pulling:
-                abandon()  # has no effect if it is answered already
+                abandon()  # no effect after the response
         except Exception as error:  # noqa: BLE001  # as above
             self._finish_pull(epoch, self._on_failure(error))
         finally:
@@ -444,7 +444,7 @@ class PullRequest:
     """Time of a monotonic clock, in ms, at which the broker was last asked for the lock."""
 
     ownership: QueueOwnership = field(default_factory=QueueOwnership)
-    """State that is shared with other requests of the queue, earlier ones and other members'."""
+    """State shared with the queue's earlier requests, and with those of other members."""
 
     epoch: int = 0
     """Number of restarts by another subscription; responses to earlier pulls are ignored."""
@@ -461,7 +461,7 @@ class PullRequest:
         queue = self.process_queue
         return epoch != self.epoch or queue.is_dropped or queue.is_retired
 
-    def set_first_offset(self, epoch: int, start: StartPosition) -> None:  # noqa: ARG002  # true of each
+    def set_first_offset(self, epoch: int, start: StartPosition) -> None:  # noqa: ARG002  # the same for each
         """Begin at a start position."""
         self.process_queue.set_initial_offset(start.offset)
         self.fingerprint = start.fingerprint

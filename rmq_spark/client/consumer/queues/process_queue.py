@@ -80,7 +80,7 @@ class ProcessQueue:
 
     @property
     def has_waiting(self) -> bool:
-        """True if there is anything to take."""
+        """True if a message waits to be taken."""
         return bool(self._waiting)
 
     def is_waiting(self, message: MessageExt) -> bool:

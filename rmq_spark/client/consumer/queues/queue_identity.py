@@ -206,7 +206,7 @@ class QueueFingerprint:
         return found is not None and not last_message.differs_from(found)
 
     def legal_offset(self, queue: MessageQueue, requested: int, outcome: DecodedPull) -> int | None:
-        """Return the offset to resume at after OFFSET_ILLEGAL; None if it must be relocated."""
+        """Return the offset to resume at after OFFSET_ILLEGAL; None if `relocate` must find it."""
         self._offset = None
         # Where nothing is known, a queue that still has its first message may be a new one.
         if requested > outcome.max_offset and (self.last_message or outcome.min_offset <= 0):

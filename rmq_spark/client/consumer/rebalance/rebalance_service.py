@@ -262,7 +262,7 @@ class RebalanceService:
     def _compare_topics(self, subscribed: frozenset[str], group: RebalanceRound) -> None:
         """Check the group's subscriptions at a broker that has just answered."""
         if self._rule.message_model is MessageModel.BROADCASTING:
-            return  # each has all queues
+            return  # each member has all queues
         for topic in sorted(subscribed - self._failures.keys()):
             with suppress(ClientError):
                 members = len(group.consumer_ids(topic))

@@ -290,7 +290,7 @@ class TlsClient:
                 address, f"no certificate can be for the name {name!r}: {error}"
             ) from error
         finally:
-            sock.close()  # its descriptor belongs to the TLS socket now
+            sock.close()  # the TLS socket has the descriptor now
         under_tls = TlsSocket(wrapped)
         try:
             under_tls.settimeout(max(seconds, _HANDSHAKE_SECONDS_MIN))

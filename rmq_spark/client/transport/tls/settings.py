@@ -136,7 +136,8 @@ class TlsSettings:
         for name, pem in (("ca", self.ca), ("certificate", self.certificate), ("key", self.key)):
             example = f"TlsSettings.of_files({_FILES[name]}='{name}.pem')"
             check_kind(name, pem, (Pem, NoneType), "a Pem, which of_files reads", example)
-            if pem is not None and not isinstance(pem.text, str):  # not shown: it may be secret
+            # the error does not show the text, which may be a secret
+            if pem is not None and not isinstance(pem.text, str):
                 raise wrong_kind(
                     f"text of {name}", "a string (str)", type(pem.text).__name__, example
                 )
