@@ -234,7 +234,7 @@ def test_bad_records_in_a_table_are_null_or_skipped_and_logged(bad, how, caplog)
 def test_read_table_refuses_unknown_on_bad_record_value(bad):
     with pytest.raises(MessageRejected, match="on_bad_record: needed one of fail, null, skip"):
         bad.broker.read_table(bad.topic, on_bad_record="ignore")
-    with pytest.raises(MessageRejected, match="as a table sends nothing"):
+    with pytest.raises(MessageRejected, match="only the Spark source sends dead letters"):
         bad.broker.read_table(bad.topic, on_bad_record="dead_letter")
 
 

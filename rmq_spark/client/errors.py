@@ -126,7 +126,7 @@ class NoNameServer(ConnectionFailed):
         if not all(isinstance(error, ConnectionFailed) for error in self.tries):
             hint = ". Check that this is the address of a name server, or of a rocketpoll broker"
             if any(isinstance(error, RequestTimeout) for error in self.tries):
-                hint += ": it accepts connections, but the program there is another, or is stopped"
+                hint += ": it accepts connections, but its program is another one, or hangs"
         return f"no name server answers: {self.why}{hint}"
 
 
@@ -478,7 +478,7 @@ class SendFailed(ClientError):
             self.__cause__ = self.tries[-1]
 
     def __str__(self) -> str:
-        reasons = "; ".join(dict.fromkeys(map(str, self.tries)))  # each once
+        reasons = "; ".join(dict.fromkeys(map(str, self.tries)))  # without repeats
         return f"sending to {self.topic} failed {format_count(len(self.tries), 'time')}: {reasons}"
 
 
@@ -525,7 +525,7 @@ class ReplyTimeout(ClientError, TimeoutError):
 
     def __init__(self, topic: str, timeout_ms: int, sent: object = None) -> None:
         super().__init__(topic, timeout_ms, sent)
-        self.args = (topic, timeout_ms, sent)  # of three, OSError would keep two
+        self.args = (topic, timeout_ms, sent)  # OSError would keep only two
         self.topic = topic
         self.timeout_ms = timeout_ms
         self.sent = sent
@@ -940,7 +940,7 @@ _READ_ONLY: Final = (
     *("GET_", "QUERY_", "SEARCH_", "VIEW_", "ALL_", "AUTH_GET_", "AUTH_LIST_"),
     "INVOKE_BROKER_TO_GET_",
 )
-"""Beginnings of the names of requests that read, and need Get."""
+"""Prefixes of the names of read requests, which need the action Get."""
 
 
 def needed_actions(request_code: int, resource_type: str) -> tuple[str, ...]:

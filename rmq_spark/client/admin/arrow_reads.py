@@ -100,7 +100,7 @@ def read_topic_table(
     if on_bad_record not in BAD_RECORDS:
         needed = f"one of {', '.join(BAD_RECORDS)}"
         if on_bad_record == "dead_letter":
-            needed += ", as a table sends nothing (the Spark source sends dead letters)"
+            needed += " (only the Spark source sends dead letters)"
         raise MessageRejected("on_bad_record", needed, on_bad_record)
     table = BoundedBatches(topic, bytes_max)
     for bounds in resolve_read_ranges(instance, topic, start, end):

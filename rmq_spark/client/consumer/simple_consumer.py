@@ -218,10 +218,10 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         self._init_mode = _FROM_FIRST if start.lower() == EARLIEST else _FROM_LAST
         self._in_order = in_order
         self._namespace = self._instance.namespace
-        self._member = PopMember(self._full_group, lambda: self._subscriptions.values())  # noqa: PLW0108  # they are replaced
+        self._member = PopMember(self._full_group, lambda: self._subscriptions.values())  # noqa: PLW0108  # changes replace the dict
         self._turns = count()
         self._pending_pops: dict[object, _PendingPop] = {}
-        """The last pop of each `receive`; who removes it gets its messages."""
+        """The last pop of each `receive`; the caller that removes a pop gets its messages."""
         self._unfinished: set[object] = set()
         """What `close` waits for: sends of pops, and messages that are to be given back."""
         ForkAware.__init__(self)
@@ -573,7 +573,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         )
 
     def _batch_acks(self, messages: list[tuple[MessageExt, PopReceipt]]) -> tuple[BatchAck, ...]:
-        """Return the acknowledgements of messages, those of one check point together."""
+        """Return the acknowledgements of messages, one for all messages of a check point."""
         indexes_by_check_point: dict[tuple[str, PopReceipt], list[int]] = {}
         for message, receipt in messages:
             key = self._namespace.wrap(message.topic), receipt._replace(queue_offset=0)
@@ -609,7 +609,7 @@ def check_receive(max_messages: int, invisible_ms: int, timeout_ms: int) -> None
 
 def _log_not_given_back(group: str, error: Exception) -> None:
     _log.info(
-        "%s: messages that nobody received come again when their invisible time is over: %s",
+        "%s: giving messages back failed, brokers redeliver them after their invisible time: %s",
         group,
         str(error) or type(error).__name__,
     )

@@ -83,7 +83,7 @@ def _check_columns(rows: pa.RecordBatch, columns: Iterable[str]) -> None:
     names = rows.schema.names
     unknown = set(names) - set(columns)
     if unknown or "body" not in names or len(set(names)) < len(names):
-        needed = f"body, and of the others only {', '.join(COLUMNS[1:])}, each once"
+        needed = f"body, and optionally {', '.join(COLUMNS[1:])}, each once"
         raise MessageRejected("columns", needed, ", ".join(names))
     if "properties" in rows.schema.names:
         used = set(rows.column("properties").keys.unique().to_pylist()) & RESERVED_NAMES
@@ -159,7 +159,7 @@ def translate_record_errors() -> Iterator[None]:
     try:
         yield
     except RecordError as error:
-        raise MessageRejected("a row", "one that can be a message", str(error)) from error
+        raise MessageRejected("a row", "values that a message can have", str(error)) from error
 
 
 def record_columns(
@@ -226,7 +226,7 @@ def _to_batches(rows: Any) -> Any:
     if isinstance(rows, pa.RecordBatch):
         return (rows,)
     pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(rows, pandas.DataFrame):  # its stream includes its index
+    if pandas is not None and isinstance(rows, pandas.DataFrame):  # streams include the index
         rows = _from_pandas(rows)
     if isinstance(rows, pa.Table):
         return rows.to_batches()
@@ -292,7 +292,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _is_map(kind: pa.DataType) -> bool:
     of = pa.types
-    if _is_list(kind):  # of pairs
+    if _is_list(kind):  # a list of pairs
         return bool(of.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
     return bool(of.is_map(kind) or of.is_struct(kind))
 

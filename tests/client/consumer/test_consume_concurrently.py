@@ -201,7 +201,7 @@ def test_consume_timeout_without_retries_keeps_offset_until_listener_ends(caplog
     bench.submit(0)
     assert committed == [[], []]
     assert bench.committed == [1]
-    assert caplog.text.count("is taking longer than 100 ms; in BROADCASTING its offset is") == 2
+    assert caplog.text.count("for more than 100 ms; in BROADCASTING, the offset is stored") == 2
 
 
 def test_consume_timeout_is_retried_if_send_back_fails():

@@ -203,8 +203,8 @@ def test_queue_whose_reset_failed_stores_its_offsets_once_taken_back(member, cap
     member.broker.is_down = True
     member.lane.run()
     assert member.store.known_offset(QUEUE) is None
-    (said,) = [each for each in caplog.messages if "reset to" in each]
-    assert said.startswith("storing offset 3, which queue ")
+    (said,) = [each for each in caplog.messages if "reset offset" in each]
+    assert said.startswith("storing the reset offset 3 of queue ")
     member.broker.is_down = False
     member.takes_back()
     member.reaches(12)

@@ -292,5 +292,5 @@ def test_table_that_was_read_can_be_sent_again(sent, admin):
 
 
 def test_unknown_arrow_column_is_refused_with_the_known_names(sent):
-    with pytest.raises(MessageRejected, match="columns: needed body, and of the others only topic"):
+    with pytest.raises(MessageRejected, match="columns: needed body, and optionally topic"):
         sent(pa.table({"value": ["x"]}))

@@ -64,7 +64,7 @@ class SuspectRecord(RecordError):
             f"message at offset {offset} of {queue}",
             at=0,
             needed="an intact record of that queue",
-            found=Verbatim("another, which is pulled again"),
+            found=Verbatim("a damaged or foreign record, which is pulled again"),
         )
         self.record = record
 
@@ -120,7 +120,7 @@ def _decode_valid(
     return DecodedRecords(messages, [])
 
 
-def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, in one order
+def _decode_damaged(  # noqa: C901, PLR0912  # all that may be wrong with a record
     data: bytes,
     queue: MessageQueue,
     begin: int,

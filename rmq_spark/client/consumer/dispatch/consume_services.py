@@ -89,7 +89,7 @@ class ConsumeMessageConcurrentlyService:
         request.process_queue.start_consuming(batch)
         properties = [dict(message.properties) for message in batch]
         failed_from, delay_level = self.call_listener(request, batch)
-        if request.process_queue.is_dropped:  # true in a process that the listener forked, too
+        if request.process_queue.is_dropped:  # also true in a child that the listener forked
             return
         if done := batch[:failed_from]:
             self.acknowledge(request, done)
@@ -149,10 +149,10 @@ class ConsumeMessageConcurrentlyService:
         cache = request.process_queue
         if cache.is_dropped or not cache.is_waiting(message):
             return
-        if self.retries is None:  # nobody would redeliver it if the listener never returned
+        if self.retries is None:  # the message stays: nobody redelivers it in BROADCASTING
             text = (
-                "%s is taking longer than %d ms; in BROADCASTING its offset is stored only when "
-                "it ends"
+                "the listener has had %s for more than %d ms; in BROADCASTING, the offset is "
+                "stored only after it returns"
             )
             _log.warning(text, message.message_id, timeout_ms)
         elif self.retries.send_back(message, FIRST_DELAY_LEVEL):
@@ -193,7 +193,7 @@ class ConsumeMessageOrderlyService:
     suspend_ms: int
     failures: ListenerFailureLog = field(default_factory=ListenerFailureLog)
 
-    def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
+    def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # messages wait in the process queue
         """Submit waiting messages to the listener, unless the queue is suspended."""
         if not request.is_suspended:
             self.threads.schedule(lambda: self._consume_queue(request))
@@ -210,7 +210,7 @@ class ConsumeMessageOrderlyService:
         queue = request.process_queue
         while queue.has_waiting and _is_active(request) and not request.is_suspended:
             if not queue.consuming.acquire(blocking=False):
-                return  # the thread that holds it checks once more afterwards
+                return  # the thread that holds the lock checks again after releasing it
             delay_ms = self.suspend_ms  # if anything fails
             try:
                 delay_ms = self._consume_exclusively(request)

@@ -79,7 +79,7 @@ class OffsetPrefetcher:
         self._clock = clock
         self._mutex = threading.Lock()
         self._scheduled: dict[MessageQueue, None] = {}
-        self._in_progress: dict[MessageQueue, object] = {}  # with the token of the lookup
+        self._in_progress: dict[MessageQueue, object] = {}  # value: the token of the lookup
         self._prefetched: dict[MessageQueue, tuple[StartPosition | Exception, int]] = {}
         """Outcomes, and the time of each in ms."""
 
@@ -245,7 +245,7 @@ class OffsetManager:
                 if queue not in self._reset_offsets:
                     self._store.persist_all((queue,))
                 stored += 1
-                if (offset := self._reset_offsets.get(queue)) is not None:  # may be set just now
+                if (offset := self._reset_offsets.get(queue)) is not None:  # a reset may arrive now
                     with suppress(ClientError):  # the reset also stores it, and reports failures
                         self._store.persist(queue, offset)
         except ClientShutDown:
@@ -304,12 +304,12 @@ class OffsetManager:
             return
         self._reset_offsets[queue] = offset
 
-        def store() -> None:  # after `discard`, and before the queue may restart
+        def store() -> None:  # runs after `discard`, and before the queue may restart
             self._reset_offsets.pop(queue, None)
             try:
                 self._store.persist(queue, offset)
             except ClientError as error:
-                text = "storing offset %d, which %s was reset to, failed: %s"
+                text = "storing the reset offset %d of %s failed: %s"
                 _log.warning(text, offset, queue, error)
             self._store.remove_offset(queue)
 
@@ -353,12 +353,12 @@ class OffsetManager:
         self._prefetcher.schedule(queues)
 
     def start_position(self, queue: MessageQueue) -> StartPosition:
-        """Return the position at which to begin a queue; it is the group's offset from now on.
+        """Return the position at which to begin a queue; it becomes the group's offset at once.
 
-        Otherwise, if a member left before its first message, the next one would begin at the end
-        again and skip what arrived in between. An offset that an operator or the user has stored
-        meanwhile takes precedence. While a queue is paused before it begins, nothing is stored for
-        it, because nothing would check whether it was recreated.
+        If the offset were stored later, and the member left before its first message, the next
+        member would begin at the end again and skip what arrived in between. An offset that an
+        operator or the user has stored meanwhile takes precedence. While a queue is paused before
+        it begins, nothing is stored for it, because nothing would check whether it was recreated.
         """
         position = self._prefetcher.get(queue)
         reset_offset = self._recently_reset.pop(queue)
