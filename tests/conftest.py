@@ -1,11 +1,11 @@
 """Settings for every test.
 
-Hypothesis has no deadline, because machines that run CI are slow now and then. A shell makes its
-background programs ignore Ctrl-C, and tests would pass that on: programs that tests start get the
-default handler back. Spark drivers start quickly: see `support.spark.class_data_archive`. Files are
-in memory where it has room: see `support.suite.temporary_files`. Of the processes that run test
-files in parallel, one runs all files that need a Spark: see `support.suite.spark_scheduling`; each
-may import only the files that it runs: see `support.suite.late_collection`.
+Hypothesis has no deadline, because CI machines are sometimes slow. Programs that tests start get
+Python's default handler of Ctrl-C back, because shells make background programs ignore it. Spark
+drivers start quickly: see `support.spark.class_data_archive`. Files are kept in memory if there is
+enough: see `support.suite.temporary_files`. Of the parallel processes, one runs all files that need
+Spark: see `support.suite.spark_scheduling`; each imports only the files that it runs: see
+`support.suite.late_collection`.
 """
 
 import gc
@@ -72,8 +72,8 @@ def pytest_runtest_setup():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Skip files of which no test runs: those without any for ``make deep``, if no others run, and
-    those with nothing else, if all tests but these run.
+    """Skip files without selected tests: for ``make deep`` those without deep tests, otherwise
+    those with nothing else.
 
     Each parallel process would import them.
     """
@@ -93,7 +93,7 @@ def pytest_collection():
 def pytest_collection_finish():
     """Freeze tests and imported modules, so that later garbage collections skip them.
 
-    Those are half a million objects that stay to the end, and tests of the store collect often.
+    They are half a million permanent objects, and tests of the store collect often.
     """
     gc.collect()
     gc.freeze()
@@ -108,17 +108,17 @@ def _turn(item):
     return 2 if _LONG.isdisjoint(item.path.parts) and not needs_spark(item.path) else 1
 
 
-@pytest.hookimpl(optionalhook=True)  # there is no such hook where all tests run in one process
+@pytest.hookimpl(optionalhook=True)  # the hook exists only with pytest-xdist
 def pytest_xdist_make_scheduler(config, log):
-    """Run the few files that need a Spark one by one; `make deep` has too many for that."""
+    """Run the few files that need Spark in one process; `make deep` has too many for that."""
     return (WholeFiles if DEEP else OneSpark)(config, log)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def on_each_loop(request, monkeypatch):
     """Run a test's coroutines on each event loop that a broker may use."""
-    # most tests need no broker
-    from support.brokers.in_process import LOOPS, StoryLoops  # noqa: PLC0415  # see above
+    # imported late: most tests need no broker
+    from support.brokers.in_process import LOOPS, StoryLoops  # noqa: PLC0415  # imported late
 
     if request.param not in LOOPS:
         pytest.skip("uvloop is not here")

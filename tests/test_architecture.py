@@ -1,4 +1,4 @@
-"""Architecture rules: which packages import which, and what an import costs."""
+"""Architecture rules: which packages import which, and the cost of imports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_import_contract_of_the_chunk_codec_names_all_other_wire_modules():
 
 @pytest.fixture(scope="module")
 def trees():
-    """Return each module's parsed source; parsing 500 modules for each test would take seconds."""
+    """Return the syntax tree of each module; parsing 500 modules for each test would
+    take seconds."""
     return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
 
 
@@ -87,7 +88,7 @@ def test_each_ignore_of_ruff_or_mypy_gives_its_reason():
         ("rmq_spark.wire.chunk", ("pyspark", "rocketpoll")),
         ("rmq_spark.spark.writer", ("numpy", "pyarrow", "rocketpoll")),
         (
-            "rmq_spark.spark.stream_reader",  # in a new process for each query
+            "rmq_spark.spark.stream_reader",  # imported by a new process for each query
             (
                 "http.client",
                 "ssl",
@@ -121,7 +122,7 @@ def test_module_import_loads_no_heavy_library(module, heavy):
 
 
 def test_generic_named_tuples_are_not_used(trees):
-    """Python 3.10 cannot create one, and would not import the module."""
+    """Python 3.10 cannot create a generic named tuple, and would not import the module."""
     assert [
         f"{name}:{node.lineno} {node.name}"
         for name, tree in trees.items()
@@ -141,7 +142,7 @@ _STARTS_THREADS = {
 def test_broker_starts_threads_in_one_module_only(trees):
     """`Thread.start` blocks forever if a thread gets no memory for its first steps.
 
-    An event loop resolves names of hosts in a thread, too.
+    An event loop resolves host names in a thread, too.
     """
     starts = {
         f"{name}: {word}"

@@ -1,6 +1,5 @@
-"""Unreadable messages, and every reader of many messages: no other message is lost, and each bad
-one is reported with its position.
-"""
+"""Unreadable messages and every reader of many messages: no other message is lost, and each bad one
+is reported with its position."""
 
 import asyncio
 import base64
@@ -48,7 +47,7 @@ def bad(tmp_path_factory):
 
 @pytest.fixture
 def run(bad, capsysbinary, monkeypatch):
-    """Run a command; return its exit code, stdout and stderr."""
+    """Return a function that runs a command and returns its exit code, stdout and stderr."""
     monkeypatch.setenv("NAMESRV_ADDR", bad.broker.address)
 
     def ran(*arguments):
@@ -118,7 +117,7 @@ def test_consume_by_key_finds_sound_messages_beside_those_that_cannot_be_read(ba
     code, out, err = run("consume", bad.topic, "--key", KEY, "-o", "json", *tags)
     found = {row["offset"]: row.get("fault") for row in map(json.loads, out.splitlines())}
     assert {at for at, body in bad.sound.items() if body.startswith(b"sound")} <= set(found)
-    if not tags:  # of what is damaged in its log, a broker's index gives nothing
+    if not tags:  # the index leaves out records that are damaged in the log
         assert {at for at in found if found[at]} == unreadable(bad)
     assert (code, named_in(err)) == (0, {at for at in found if found[at]})
 
@@ -183,7 +182,7 @@ def test_embedded_messages_include_unreadable_ones(bad):
 
 def test_record_with_a_damaged_size_hides_no_later_record(bad, monkeypatch):
     """The record is damaged in transit: a broker finds its own records by the consume queue."""
-    from rmq_spark.client.reading import bulk_pull  # noqa: PLC0415  # the tests of brokers alone do not need it
+    from rmq_spark.client.reading import bulk_pull  # noqa: PLC0415  # imported late: only this test needs it
 
     real = bulk_pull.BulkPull.__iter__
 
@@ -265,7 +264,7 @@ def _taken(bad, group, step):
             step()
             try:
                 [lag] = admin.lag(group, bad.topic)
-            except GroupNotFound:  # it has sent no heartbeat so far
+            except GroupNotFound:  # it has sent no heartbeat yet
                 return False
             return lag.consumer_offset == len(bad.sound) + len(bad.bad)
 

@@ -14,7 +14,7 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.message.record import decode_records
 from rmq_spark.wire.remoting.command import RemotingCommand
 
-# ---- the checks, in their order: each request breaks the rules of all rows from its own on
+# ---- the checks in order: each request violates the rules of its row and of all later rows
 
 CHECKS = {
     "the broker may not be read": ({"brokerPermission": "2"}, {}, 16, "forbidden"),
@@ -75,7 +75,7 @@ async def test_broadcast_pull_of_a_group_without_permission_is_refused(broker):
     assert "broadcast" in answer.remark
 
 
-# ---- what is found, by where the pull begins
+# ---- results by offset
 
 
 @on_broker
@@ -107,7 +107,7 @@ async def test_every_pull_offset_has_its_code_and_next_offset(broker):
     await client.put(*range(10))
     fifth = (await client.pull(0)).messages[4].physical_offset
     for _, _, queue in components_of(broker.store).queues:
-        queue.expire_before(fifth)  # as when the log has given up what is before it
+        queue.expire_before(fifth)  # as after the log has deleted the earlier records
     for offset, row in ROWS.items():
         found = await client.pull(offset)
         assert (found.code, found.remark, found.next_offset, found.bodies) == row
@@ -194,7 +194,7 @@ async def test_property_filter_disabled_refuses_sql92(broker):
     assert "does not support consumer to filter message by SQL92" in answer.remark
 
 
-# ---- offsets that come with pulls
+# ---- commits in pulls
 
 
 @on_broker
@@ -231,7 +231,7 @@ async def test_slave_broker_does_not_commit_pulled_offsets(broker):
     assert broker.controller.tables.offsets.query("G", "T", 0) is None
 
 
-# ---- other ways to ask
+# ---- other kinds of pulls
 
 
 @on_broker
@@ -260,7 +260,7 @@ async def test_large_pulls_need_the_agreed_extension(broker):
     assert answer.code == 0
     count = int.from_bytes(answer.body[:4], "big")
     assert count == 701
-    assert len(answer.body) > 262_144  # what an ordinary pull may have
+    assert len(answer.body) > 262_144  # the limit of an ordinary pull
     records = list(decode_records(answer.body[4 + 4 * count :]))
     assert [record.queue_offset for record in records] == list(range(701))
     assert int(answer.ext_fields["nextBeginOffset"]) == 701
@@ -322,7 +322,7 @@ async def test_unknown_request_code_is_answered_not_supported(broker, code):
     answer = await client.ask(code, opaque=77)
     assert (answer.code, answer.opaque) == (3, 77)
     assert answer.remark == f" request type {code} not supported"
-    client.send(RemotingCommand(code, flag=2, opaque=78))  # wants no answer, and gets none
+    client.send(RemotingCommand(code, flag=2, opaque=78))  # one-way, so no response comes
     assert (await client.ask(code, opaque=79)).opaque == 79
 
 

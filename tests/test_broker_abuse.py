@@ -1,7 +1,7 @@
 """The cost of one abusive address, measured by the loop's clock, which only work moves.
 
-An honest client beside it waits for a slice of others' steps in each turn of the loop. Client and
-broker share the loop here, so that an exchange takes some turns.
+In each turn of the loop, an honest client waits for a time slice of the steps of others. Client and
+broker share the loop here, so an exchange takes several turns.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ ABUSERS = 40
 REQUESTS_OF_EACH = 3
 OTHER_ADDRESS = "127.0.0.2"
 WAIT_SECONDS_MAX = 8 * (SLICE_SECONDS + STEP_SECONDS)
-"""Eight slices, each with its last step; a whole turn for each would be three times as long."""
+"""Eight slices, each with its last step; a whole turn for each would take three times as long."""
 
 
 def member_list(client):

@@ -1,7 +1,7 @@
 """With SYNC_FLUSH, sends of all kinds are acknowledged by their flush, and become visible together.
 
-A send that does not wait for the disk is answered earlier; its message is flushed as well, or
-nobody would see it before the next send.
+A send that does not wait for the disk is answered earlier; its message is flushed as well, because
+otherwise it would stay invisible until the next send.
 """
 
 import itertools
@@ -63,7 +63,7 @@ async def test_sends_of_one_turn_are_answered_whatever_is_flushed_between_them(b
     client = await broker.connect()
     await client.agree()
     await client.put("first")
-    await client.call(back_request(None, 1))  # the group's topic is there
+    await client.call(back_request(None, 1))  # creates the group's topic
     store = broker.store
     flushed = _flushes_between(store)
     client.send(b"".join(KINDS[kind](kind, 10 + at).encode() for at, kind in enumerate(kinds)))
@@ -118,7 +118,7 @@ def test_send_without_wait_store_is_answered_before_and_visible_after_the_flush(
         before = disk.flushes
         disk.keep_waiting()
         assert (await producer.call(request_of())).code == 0
-        await broker.until(lambda: disk.flushes > before)  # and nobody waits for it
+        await broker.until(lambda: disk.flushes > before)  # without a waiting send
         assert broker.controller.processors.acknowledger.queue().size == 0
         await producer.ask(0)
         assert broker.holds.hold_count == 1
@@ -152,7 +152,7 @@ def test_timed_out_send_becomes_visible_without_further_sends(tmp_path):
         assert [(await producer.receive()).code for producer in producers] == [10, 10]
         disk.let_go()
         seen = pulled(await consumer.receive()).bodies
-        if seen == ["0"]:  # else the second flush was over as well when that was answered
+        if seen == ["0"]:  # otherwise the second flush had ended before the answer
             consumer.send(pull_request(1, suspend_ms=60_000))
             seen += pulled(await consumer.receive()).bodies
         assert seen == ["0", "1"]
@@ -161,7 +161,7 @@ def test_timed_out_send_becomes_visible_without_further_sends(tmp_path):
 
 
 async def _delays_over(broker):
-    """Wait until all messages are dispatched, and let a delay pass."""
+    """Wait until all messages are dispatched, and advance the clock by a delay."""
     await broker.until(
         lambda: broker.store.state().reput_from_offset == broker.store.state().written_offset
     )

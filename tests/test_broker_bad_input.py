@@ -1,6 +1,5 @@
 """Malformed requests to a whole broker are answered or the connection is closed; no other client is
-affected.
-"""
+affected."""
 
 import asyncio
 import os
@@ -18,7 +17,7 @@ from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.remoting.framing import FRAME_BYTES_MAX
 
-# Longer campaigns take their length from here.
+# Longer campaigns: ROCKETPOLL_FUZZ_REQUESTS=100000
 REQUESTS = int(os.environ.get("ROCKETPOLL_FUZZ_REQUESTS", "2000"))
 RSS_MAX = 256 << 20
 HALVES = 15
@@ -80,7 +79,7 @@ async def test_deeply_nested_json_body_is_refused_before_parsing(broker, code):
     await client.put("a")
 
 
-# ---- requests that are whole and make no sense
+# ---- complete but invalid requests
 
 TEXTS = [
     "",
@@ -125,11 +124,11 @@ BODIES = [
 
 
 SHORT_MAX = 32_767
-"""The largest code that RocketMQ's binary header can have."""
+"""The largest code in RocketMQ's binary header."""
 
 
 def strange_request(code, dice):
-    """Return a request of this code, with random values in some of its fields."""
+    """Return a request with this code and random values in some of its fields."""
     exchange = HEADERS.get(code)
     names = exchange.request.keys if exchange is not None and exchange.request is not None else ()
     likely = dice.choice([0.5, 0.9, 1.0])
@@ -154,7 +153,7 @@ def test_random_requests_are_answered_with_rocketmq_codes_only(tmp_path, caplog)
             request = strange_request(codes[number % len(codes)], dice)
             client.send(request)
             while not (answer := await client.receive()).is_response:
-                client.send(answer.respond(1, "no idea"))  # this client was asked something in turn
+                client.send(answer.respond(1, "no idea"))  # a response to a request of the broker
             assert answer.opaque == 5
             assert "internal error" not in (answer.remark or ""), request
 
@@ -162,7 +161,7 @@ def test_random_requests_are_answered_with_rocketmq_codes_only(tmp_path, caplog)
     assert not [record for record in caplog.records if record.exc_info]
 
 
-# ---- a process: memory is bounded whatever comes
+# ---- a broker process has bounded memory for any input
 
 
 def test_broker_under_attack_serves_others_in_bounded_memory(tmp_path):
@@ -180,10 +179,10 @@ def test_broker_under_attack_serves_others_in_bounded_memory(tmp_path):
                 bad = await clients.connect()
                 bad.send(data)
                 assert await bad.closed() == b""
-            for _ in range(HALVES):  # 105 MB of requests that do not end
+            for _ in range(HALVES):  # 105 MB of incomplete requests
                 half = await clients.connect()
                 half.send(big[:-1])
-            for _ in range(HALVES):  # 240 MB announced, a byte each
+            for _ in range(HALVES):  # 240 MB announced, a byte of each sent
                 huge = await clients.connect()
                 huge.send((FRAME_BYTES_MAX - 4).to_bytes(4, "big") + b"\x00\x00\x00\x20" + b"{")
             readless = await clients.connect(receive_buffer=4_096)
@@ -193,10 +192,10 @@ def test_broker_under_attack_serves_others_in_bounded_memory(tmp_path):
                 found = await good.pull(0)
                 assert found.bodies[0] == "before"
                 answer = await good.call(send_request(number))
-                assert answer.code in {0, 2}  # taken, or busy
+                assert answer.code in {0, 2}  # stored, or busy
         async with BrokerClients(broker.port) as clients:
             after = await clients.connect()
-            while (await after.call(send_request("after"))).code == 2:  # noqa: ASYNC110  # as a client would
+            while (await after.call(send_request("after"))).code == 2:  # noqa: ASYNC110  # retries like a client
                 await asyncio.sleep(0.01)
             for _ in range(20):
                 assert (await after.call(inflates)).code == 0
@@ -208,5 +207,5 @@ def test_broker_under_attack_serves_others_in_bounded_memory(tmp_path):
     ) as broker:
         asyncio.run(story(broker))
         assert broker.stop() == 0
-        # one line each, and none for a client that goes by itself
+        # one line each, and none for a client that disconnects
         assert len(broker.log()) <= len(STRANGE) + 2 * HALVES + 1

@@ -1,4 +1,4 @@
-"""Brokers on damaged stores report in one line what is wrong and where, and lose nothing more."""
+"""Brokers on damaged stores report the damage and its place in one line, and lose nothing more."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ NO_JSON, OTHER_KIND = b"\0\xff no json", b'{"topicConfigTable": 7, "spans": [1],
 
 @pytest.fixture(scope="module")
 def good_stores(tmp_path_factory):
-    """Return the stores of a stopped and of a killed broker, with the messages that were sent."""
+    """Return the stores of a stopped and of a killed broker, with their messages."""
     roots = {}
     for end in ("stop", "kill"):
         roots[end] = tmp_path_factory.mktemp(end)
@@ -50,7 +50,7 @@ def good_stores(tmp_path_factory):
 MOUNTING = (
     ["unshare", "--mount"] if IS_ROOT else ["unshare", "--user", "--map-root-user", "--mount"]
 )
-"""A disk of its own for one process; nobody else sees it, and it goes with the process."""
+"""Command prefix for a private disk of one process, which is unmounted with the process."""
 CAN_MOUNT = not subprocess.run(
     [*MOUNTING, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
 ).returncode
@@ -92,7 +92,7 @@ async def send_all(broker):
 
 
 def found_in(broker):
-    """Return everything that a consumer finds which follows the broker's offsets."""
+    """Return the messages of a consumer that follows the broker's offsets."""
 
     async def pull_all():
         async with BrokerClients(broker.port) as clients:
@@ -107,7 +107,7 @@ def found_in(broker):
 
 
 def served(root):
-    """Return what a broker serves from a store, and the lines that it logs until it stops."""
+    """Return the messages that a broker serves from a store, and its log lines."""
     with BrokerProcess(root, **SIZES) as broker:
         found = found_in(broker)
         assert broker.stop() == 0
@@ -132,7 +132,7 @@ def remove(path):
 
 
 def put_right(store, good, name):
-    """Restore a store, without additional files."""
+    """Restore a store, and remove additional files."""
     remove(store / name)
     if (good / name).is_dir():
         shutil.copytree(good / name, store / name)
@@ -226,7 +226,7 @@ REFUSED = {
 def test_broken_store_is_refused_in_one_line_and_served_after_repair(store, good, name, break_it):
     break_it(store / name)
     said = refusal(store)
-    # Of a file that is missing the directory is named, and the file behind it.
+    # For a missing file, the line names the directory and the next file.
     assert str(store / name) in said or (str(store / LOG) in said and Path(name).name in said)
     put_right(store, good, name)
     put_right(store, good, f"{name}.bak")
@@ -424,7 +424,7 @@ async def sent_until_it_is_full(broker):
             elif taken:
                 return taken
             else:
-                await asyncio.sleep(0.1)  # the broker looks once a second whether there is room
+                await asyncio.sleep(0.1)  # the broker checks the disk once a second
 
 
 def answer_to(broker, request):
@@ -447,11 +447,11 @@ def read_only(store):
 def test_store_needing_changes_waits_on_a_read_only_disk(
     store,
 ):
-    """The broker does not report the end of a queue for which messages are not dispatched yet."""
+    """The broker does not report the end of a queue while messages are not dispatched."""
     with BrokerProcess(store.parent, by=read_only(store), **SIZES) as broker:
         for answer in (answer_to(broker, pull_request(0)), answer_to_one_more(broker)):
             assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)
-        assert broker.stop() == 1  # its clients' groups are not saved
+        assert broker.stop() == 1  # the groups of its clients cannot be saved
         said = broker.log()
     assert "changed configurations and offsets are not saved" in said[-1]
     assert any("the disk is read-only" in line and str(store) in line for line in said)
@@ -467,7 +467,7 @@ def test_read_only_mount_is_served_from_and_takes_no_messages(good_stores, tmp_p
         assert found_in(broker) == SENT
         answer = answer_to_one_more(broker)
         assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)
-        assert broker.stop() == 1  # its clients' groups are not saved
+        assert broker.stop() == 1  # the groups of its clients cannot be saved
         said = broker.log()
     assert "changed configurations and offsets are not saved" in said[-1]
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
@@ -488,12 +488,12 @@ def test_full_tmpfs_is_served_from_and_takes_messages_again_with_room(store, goo
         f"(dd if=/dev/zero of={filler} 2>/dev/null || true)",
     )
     kept = {
-        "cleanFileForciblyEnable": "false",  # else the oldest messages would go
+        "cleanFileForciblyEnable": "false",  # otherwise the oldest messages would be deleted
         "cleanResourceInterval": "100",
         "diskSpaceWarningLevelRatio": "100",
     }
     with BrokerProcess(store.parent, by=by, **SIZES, **kept) as broker:
-        found = found_in(broker)  # what a kill has left to be carried to queues waits for room
+        found = found_in(broker)  # messages that the kill has left undispatched wait for room
         assert found
         assert found == SENT[: len(found)]
         answer = answer_to_one_more(broker)

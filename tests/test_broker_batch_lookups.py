@@ -1,7 +1,7 @@
-"""Batches of any shape: what is found by key, id, tag and time is what was sent.
+"""Batches of any shape: lookups by key, id, tag and time return the sent messages.
 
 Batches are sent as messages and as tables. Their index and queues are made while they are stored,
-and made again from the log. `tests/store/test_even_keys.py` compares the keys of recent writes.
+and again from the log. `tests/store/test_even_keys.py` compares the keys of recent writes.
 """
 
 import random
@@ -93,7 +93,7 @@ def place(message):
 
 
 class Lookups:
-    """All lookups in a topic, compared with the messages in it."""
+    """All lookups in a topic, compared with its messages."""
 
     def __init__(self, broker, topic, chosen):
         self._broker, self._topic, self._random = broker, topic, chosen
@@ -112,13 +112,13 @@ class Lookups:
         with Admin(self._broker.address) as admin:
             rare = [key for key, found in self._by_key.items() if len(found) < FOUND_MAX]
             for key in self.some(rare, 20):
-                # the index follows the queues
+                # the index lags behind the queues
                 wait_until(lambda key=key: self._places_of(admin, key) == self._by_key[key])
             for each in self.some(self.messages, 10):
                 if each.message_id != each.offset_message_id:
                     by_id = admin.messages_by_unique_id(self._topic, each.message_id)
                     assert [place(found) for found in by_id] == [place(each)]
-                if each.store_host == self._broker.address:  # the id has the host
+                if each.store_host == self._broker.address:  # the id contains the host
                     assert place(admin.message_by_offset_id(each.offset_message_id)) == place(each)
         for tag in self.some(filter(None, self._by_tag), 3):
             assert self._read(tags=tag) == self._by_tag[tag], tag

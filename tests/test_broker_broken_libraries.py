@@ -1,4 +1,4 @@
-"""A broker without an importable pyarrow refuses what needs it, and says why."""
+"""A broker that cannot import pyarrow refuses requests that need it, and says why."""
 
 import asyncio
 

@@ -29,8 +29,8 @@ WHERE = {"the first": 0, "one between": 2, "the last": COUNT - 1}
 
 
 def questions(stored_ms):
-    """Return all requests about a topic, its groups and its broker, except those
-    about one record."""
+    """Return all requests about a topic, its groups and its broker, except those about
+    one record."""
     queue = {"topic": "T", "queueId": 0}
     ranges = {"maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 62}
     asked = [
@@ -92,7 +92,8 @@ def test_damaged_record_fails_only_requests_about_it(tmp_path, damaged):
 
 
 def test_gap_left_by_a_damaged_record_hides_no_message_before_it(tmp_path):
-    """A client to which a queue begins after the gap would count all earlier messages as lost."""
+    """Otherwise a client would see the queue begin after the gap, and count all earlier messages as
+    lost."""
 
     async def fill(broker):
         client = await broker.connect()

@@ -1,6 +1,5 @@
-"""Delayed messages of a whole broker are never early and hardly late, even when
-the clock is set.
-"""
+"""Delayed messages of a whole broker are never early and hardly late, even when the
+clock is set."""
 
 import asyncio
 import shutil
@@ -25,7 +24,7 @@ JUMPS_MS = {"an hour back": -HOUR_MS, "ten years on": TEN_YEARS_MS, "a second ba
 
 
 async def settled(broker):
-    """Wait until the broker has done what is due now."""
+    """Wait until the broker has done the work that is due now."""
     client = await broker.connect()
     for _ in range(3):
         await client.ask(0)
@@ -111,7 +110,7 @@ def test_delayed_messages_are_tried_again_when_the_store_could_not_be_read(
     assert "Input/output error" in caplog.text
 
 
-# ---- what comes together
+# ---- simultaneous messages
 
 
 def test_delays_of_several_levels_in_one_write_are_logged_without_errors(tmp_path, caplog):
@@ -188,7 +187,8 @@ def back_request(physical_offset):
 
 @pytest.mark.parametrize("jump_ms", JUMPS_MS.values(), ids=JUMPS_MS)
 def test_retry_backoff_is_independent_of_clock_changes(tmp_path, jump_ms):
-    """A returned message arrives again after 10, 30 and 60 s, and not at once each time."""
+    """A message that was sent back arrives again after 10, 30 and 60 s, and not at once
+    each time."""
     clock = ManualClock()
 
     async def story(broker):
@@ -252,7 +252,7 @@ def test_kill_after_a_clock_jump_delays_messages_by_one_level_at_most(tmp_path, 
         client = await broker.connect()
         await client.put("later", properties={"DELAY": "2"})
         assert (await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **back_request(0))).code == 0
-        shutil.copytree(root, as_killed)  # a kill leaves what was written
+        shutil.copytree(root, as_killed)  # a kill leaves the written data
 
     async def second(broker):
         start = asyncio.get_running_loop().time()
@@ -366,7 +366,7 @@ def test_start_with_undelivered_delayed_messages_logs_nothing(tmp_path, caplog):
 
 
 def test_delayed_message_of_a_removed_level_is_delivered(tmp_path, caplog):
-    """The level was removed between two lives, before anything was delivered."""
+    """The level was removed between two starts, before anything was delivered."""
 
     async def first(broker):
         broker.make_topic("T")

@@ -13,7 +13,7 @@ from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 NOTES = "manifest.json", "deletions.json"
-"""The files in which the store notes deletions."""
+"""The files in which the store records deletions."""
 REFUSED_LATER = {
     "offsets": (("consumerOffset.json",), 0),
     "topics": (("topics.json",), 0),

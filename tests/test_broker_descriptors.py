@@ -1,4 +1,4 @@
-"""A broker out of file descriptors keeps serving its clients, and accepts others later."""
+"""A broker out of file descriptors keeps serving its clients, and accepts new ones later."""
 
 import asyncio
 import resource
@@ -34,7 +34,8 @@ async def serves(clients, **more):
     try:
         client = await clients.connect()
         answer = await asyncio.wait_for(client.call(send_request("x", **more)), 2)
-    except (OSError, AssertionError, asyncio.TimeoutError):  # it was closed, or nobody answers
+    # the connection was closed or timed out
+    except (OSError, AssertionError, asyncio.TimeoutError):
         return False
     assert answer.code == 0, answer.remark
     return True
@@ -114,8 +115,8 @@ int accept(int fd, struct sockaddr *address, socklen_t *length) {
     return accept4(fd, address, length, 0);
 }
 """
-"""A system without memory for new clients as long as a file is there,
-which says how often it was asked."""
+"""A library that makes accept() fail for lack of memory while a file exists, and counts the
+attempts in it."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Durability: with SYNC_FLUSH, an acknowledged message is on the disk."""
+"""With SYNC_FLUSH, an acknowledged message is on the disk."""
 
 import asyncio
 import errno
@@ -20,7 +20,7 @@ from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.remoting.command import RemotingCommand
 from rocketpoll.broker.store.files.disk import LocalDisk
 
-# Longer campaigns let the disk fail at every operation: 1.
+# Longer campaigns: ROCKETPOLL_BROKER_FAILURE_STEP=1, a failure at every operation.
 STEP = int(os.environ.get("ROCKETPOLL_BROKER_FAILURE_STEP", "6"))
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 FLUSH_FAILS = Fault(persistent=True, kinds=frozenset(["flush"]))
@@ -34,7 +34,7 @@ async def silence(client, broker):
 
 
 async def everything(client):
-    """Return everything that a consumer finds from the start."""
+    """Return all messages that a consumer gets from the start."""
     found = []
     while (answer := await client.pull(len(found))).code == 0:
         found += answer.bodies
@@ -86,7 +86,7 @@ def test_sync_flush_message_is_acknowledged_and_visible_after_its_flush(tmp_path
 
 
 class FullForQueues(FaultyDisk):
-    """A disk with room for the log, and at times none for consume queues."""
+    """A disk with room for the log, and sometimes none for consume queues."""
 
     is_full = False
 
@@ -199,7 +199,7 @@ def test_failed_flush_stops_acknowledgements_and_further_flushes(
             answer = await client.receive()
             assert answer.code == 14
             assert "flush" in answer.remark or "disk" in answer.remark
-        disk.plan = []  # the disk says that it is well again; what it has lost it does not say
+        disk.plan = []  # the disk works again, but does not report what it has lost
         flushes = disk.flushes
         for properties in ({}, {"WAIT": "false"}):
             assert (await clients[0].call(send_request("after", properties=properties))).code == 14
@@ -247,7 +247,7 @@ def test_wait_false_send_is_answered_with_a_slow_disk(tmp_path):
         broker.make_topic("T")
         disk.keep_waiting()
         await client.put("a", properties={"WAIT": "false"})
-        assert (await client.pull(0)).code == 19  # but nobody sees it before it is safe
+        assert (await client.pull(0)).code == 19  # invisible until it is durable
         disk.let_go()
         await client.put("b")
         assert (await client.pull(0)).bodies == ["a", "b"]

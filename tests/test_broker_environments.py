@@ -1,7 +1,7 @@
 """A broker process in odd but legal environments starts, stores a message, returns it and ends.
 
-Each row is a way in which daemons, cron, containers or shells start programs. The exit code of a
-clean stop is 0 in each: supervisors count anything else as a crash.
+Each row is a way in which daemons, cron, containers or shells start programs. In each, a clean stop
+must exit with code 0: supervisors count anything else as a crash.
 """
 
 import os
@@ -42,7 +42,7 @@ def closed(numbers):
 
 
 opened = []
-"""Descriptors for processes, to be closed behind a test."""
+"""Descriptors for processes; the test closes them at its end."""
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ def free_port():
 
 
 def started(entry, directory, port, words=(), **how):
-    """Start a broker process, whose output may go nowhere."""
+    """Start a broker process; its output may be discarded."""
     usual = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     place = f"storePathRootDir={directory / 'store'}"
     how = {**usual, "cwd": directory, **how}
@@ -169,14 +169,14 @@ def test_broker_process_serves_and_stops_in_an_unusual_environment(tmp_path, sit
 
 @pytest.mark.parametrize("entry", spread(2, ENTRIES))
 def test_broker_with_a_settings_file_survives_sighup_at_any_time(tmp_path, entry):
-    """From its first line on, and while it stops: a service manager may send SIGHUP at any time."""
+    """This includes its first line and its stop: a service manager may send SIGHUP at any time."""
     (tmp_path / "broker.conf").write_text("maxTopics=100\n")
     port = free_port()
     how = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     process = started(entry, tmp_path, port, ["-c", "broker.conf"], **how)
     try:
         until = time.monotonic() + _PATIENCE_SECONDS
-        while not is_hup_settled(process.pid):  # the interpreter itself takes a moment
+        while not is_hup_settled(process.pid):  # the interpreter takes a moment to start
             assert time.monotonic() < until
         assert not any("asyncio" in each for each in files_of(process.pid)), "it came too late"
         while not listens(port):

@@ -4,7 +4,7 @@ A start either refuses with a line that names the file, or serves. Then each ret
 right, those that are whole in the log are found by offset, tag, key and time, a hole in the log is
 reported with its file, and no group has moved forward. Nothing hangs, and no traceback appears.
 
-ROCKETPOLL_DAMAGE_ROUNDS takes more places for a bit, and all four stores for each damage.
+ROCKETPOLL_DAMAGE_ROUNDS flips more bits, and applies each damage to all four stores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FillingDisk(LocalDisk):
 
     ratio = 0.1
 
-    def usage(self, path):  # noqa: ARG002  # the protocol's
+    def usage(self, path):  # noqa: ARG002  # signature of the protocol
         return usage_of_large_disk(self.ratio)
 
 
@@ -113,8 +113,8 @@ async def messages_in(broker):
 
 
 async def pulled(client, queue, tag="*"):
-    """Follow a queue as a consumer; return the messages by offset, and the remark
-    that stopped it."""
+    """Follow a queue as a consumer; return the messages by offset, and the remark that
+    stopped it."""
     topic, queue_id = queue
     found, at = {}, 0
     while True:
@@ -128,8 +128,8 @@ async def pulled(client, queue, tag="*"):
 
 
 def whole(root, end):
-    """Create a store of a stopped or killed broker, whose first files may have expired. Or the
-    topic was recreated since the older copy, with as many messages as before or more."""
+    """Create a store of a stopped or killed broker whose first files may have expired, or whose
+    topic was recreated since the older copy, with as many messages or more."""
     disk = FillingDisk()
 
     async def story():
@@ -180,7 +180,7 @@ def good_stores(tmp_path_factory):
     return {end: whole(tmp_path_factory.mktemp(end), end) for end in ENDS}
 
 
-# ---- damage: each is done to a file, with dice, and with the path of an older copy of it
+# ---- kinds of damage: functions of a file, dice, and the path of an older copy
 
 
 def keeping(change):
@@ -241,7 +241,7 @@ def files_of(root):
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
-# ---- what comes of it
+# ---- checks
 
 
 async def found_faults(root, good, log_text):
@@ -270,7 +270,7 @@ async def found_faults(root, good, log_text):
 
 
 def not_found_by(message, plain, tagged, store):
-    """Return the ways in which a message is not found, although it should be."""
+    """Return the lookups that do not find a message, although they should."""
     if message.offset not in plain:
         yield "offset"
     if message.tag == "a" and message.offset not in tagged:

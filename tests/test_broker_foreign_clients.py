@@ -1,4 +1,4 @@
-"""Clients in other languages against a whole broker: their spellings of requests are understood.
+"""Clients in other languages against a whole broker: it understands their spellings of requests.
 
 The broker logs each refusal, because such clients often report nothing.
 """
@@ -21,7 +21,7 @@ from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.remoting.command import RemotingCommand
 
 HEARTBEATS = {
-    # librocketmq, and so rocketmq-client-python, rocketmq-client-php and Node's addon
+    # librocketmq, the base of rocketmq-client-python, rocketmq-client-php and Node's addon
     "C++": b'{"clientID":"CLIENT","consumerDataSet":[{"consumeFromWhere":4,"consumeType":1,'
     b'"groupName":"G","messageModel":1,"subscriptionDataSet":[{"codeSet":["65"],"subString":"A",'
     b'"subVersion":"1700000000000","tagsSet":["A"],"topic":"T"}]}],"producerDataSet":[]}\n',
@@ -93,7 +93,7 @@ async def test_foreign_push_consumer_joins_a_group_and_receives_messages(broker,
     await producer.put("other", properties={"TAGS": "B"})
     await producer.put("wanted", properties={"TAGS": "A"})
     while (pulled := await client.receive()).opaque != 8:
-        assert not pulled.is_response  # a notice
+        assert not pulled.is_response  # a notification
     assert pulled.code == 0, pulled.remark
     assert b"wanted" in bytes(pulled.body)
 
@@ -230,7 +230,7 @@ async def reset_to_the_start(operator):
 @pytest.mark.parametrize("is_held", [False, True], ids=["pulls next", "waits for messages"])
 @on_broker
 async def test_offset_reset_moves_a_java_5_client_by_its_next_pull(broker, is_held):
-    """Java's client sleeps ten seconds in a shared thread when it is notified of a reset."""
+    """When notified of a reset, Java's client sleeps ten seconds in a shared thread."""
     client = await member_of(broker, "five", JAVA_5)
     operator = await broker.connect()
     await operator.put("a", "b", "c")

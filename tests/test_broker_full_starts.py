@@ -105,7 +105,7 @@ def test_start_on_a_full_disk_gives_no_wrong_queue_end_to_groups(tmp_path, caplo
         assert pulled(await client.receive()).bodies == ["after"]
         assert await offset_of_group(client) == (0, COUNT)
 
-    # Of a small store, where queues have ended is read from their files, too.
+    # In a small store, the ends of queues are read from their files as well.
     settings = {**SYNC, "checkWholeLogBytes": "0"} if noted else SYNC
     tell(first, tmp_path, disk, **settings)
     tell(second, tmp_path, disk, **settings)

@@ -1,7 +1,7 @@
-"""Whenever a broker gives something up, its log, a metric, health and the console say so.
+"""Whenever a broker discards something, its log, a metric, health and the console say so.
 
-One case for each row of the operating guide's table, and for each line of the log that it quotes:
-what happens, the line, the counter that must grow, and what health and the console show.
+There is a case for each row of the operating guide's table, and for each line of the log that it
+quotes: the event, the line, the counter that must grow, and the output of health and console.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ LOSS = re.compile(
     r"_(cut|deleted|dropped|evicted|expired|failed|given_up|holes|lost|put_off|refused)"
     r"(_bytes)?(_total)?$"
 )
-"""Metrics of what is given up, by the ends of their names."""
+"""Endings of the names of metrics that count losses."""
 
 HOUR_MS = 3_600_000
 IN_FIRST_BODY = 88
-"""The place of the first byte of the first message's body in the log."""
+"""Position in the log of the first byte of the first message's body."""
 COUNTED = {
     "Closed connections": "connectionsCut",
     "Damaged ranges": "damagedRanges",
@@ -60,7 +60,7 @@ COUNTED = {
 
 
 class Clock:
-    """A time of day that tests move ahead."""
+    """A time of day that tests move forward."""
 
     ahead_ms = 0
 
@@ -73,7 +73,7 @@ def root_of(broker):
 
 
 def damage(root, position=100, file=0):
-    """Change a byte of a file of the log."""
+    """Change a byte of a log file."""
     path = sorted((root / "commitlog").iterdir())[file]
     with path.open("r+b") as log:
         log.seek(position)
@@ -105,7 +105,7 @@ async def send_back(client, result_offset=0, **more):
 
 
 async def stage(client, sink, batch_id, chunks=1):
-    """Stage rows, and return the request that commits them."""
+    """Stage rows; return the request that commits them."""
     crc = 0
     for number in range(chunks):
         _, _, body = sized(["a", "b"], "T", 0)
@@ -227,7 +227,7 @@ async def disk_takes_no_messages(broker, disk):
     disk.plan = ()
 
 
-# ---- What retention deletes.
+# ---- retention
 
 
 async def messages_expire_unconsumed(broker, _):
@@ -261,7 +261,7 @@ async def timer_message_is_deleted_before_it_is_due(broker, disk):
     await broker.until(lambda: broker.controller.timers.dropped_total)
 
 
-# ---- Transactions and pops.
+# ---- transactions and pops
 
 
 async def half_message(broker):
@@ -294,7 +294,7 @@ async def half_message_is_damaged(broker, _):
 
 
 async def half_message_is_deleted(broker, disk):
-    broker.move(31)  # a first round, which begins with the first message that there is
+    broker.move(31)  # a first round of checks, which begins with the first existing message
     await broker.connect()
     await half_message(broker)
     await fill_disk(broker, disk)
@@ -323,7 +323,7 @@ async def retry_topic_of_a_popped_message_is_deleted(broker, _):
 
 
 async def redelivered(broker, client):
-    """Let the invisible time pass, and let the broker do what is due."""
+    """Advance the clock by the invisible time, and run the work that is due."""
     for _ in range(40):
         broker.clock.ahead_ms += 500
         broker.move(0.5)
@@ -332,7 +332,7 @@ async def redelivered(broker, client):
     await broker.until(lambda: broker.controller.revive.dropped_total)
 
 
-# ---- Failed messages.
+# ---- failed messages
 
 
 async def failed_message_is_too_large_to_be_stored_again(broker, _):
@@ -350,7 +350,7 @@ async def message_has_failed_too_often(broker, _):
     await send_back(client, delayLevel="-1")
 
 
-# ---- Staged batches.
+# ---- staged batches
 
 
 async def staged_rows_are_never_committed(broker, _):
@@ -381,7 +381,7 @@ async def chunk_of_a_batch_is_damaged(broker, _):
     assert (await client.call(commit)).code != 0
 
 
-# ---- Limits and clients.
+# ---- limits and clients
 
 
 async def there_are_too_many_topics(broker, _):
@@ -398,7 +398,7 @@ async def requester_is_not_connected(broker, _):
     assert (await client.call(reply)).code != 0
 
 
-# ---- Starts on what an earlier run has left.
+# ---- starts after an unclean end
 
 
 async def write_messages(broker):
@@ -433,9 +433,9 @@ class GivenUp(NamedTuple):
     story: Callable[..., Any]
     settings: Mapping[str, Any] = MappingProxyType({})
     counter: str | None = None
-    """The metric, if the row has more than one."""
+    """The metric, if the row has several."""
     between: Callable[[Path], None] | None = None
-    """Happens between a run that writes messages, and the start of the story."""
+    """Runs between a broker that writes messages and the start of the story."""
 
 
 SMALL_FILES = {"mappedFileSizeCommitLog": 8_192, "maxMessageSize": 4_096}
@@ -573,7 +573,7 @@ class GuideRow(NamedTuple):
     given_up: str
     levels: list[str]
     lines: list[str]
-    """The parts of lines in the log that the row quotes."""
+    """Parts of log lines that the row quotes."""
     metrics: list[str]
     alerts: list[str]
     shown: str
@@ -584,7 +584,7 @@ GUIDE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
 
 
 def guide_rows():
-    """Return the rows of the operating guide's table of what is given up."""
+    """Return the rows of the operating guide's table of losses."""
     section = GUIDE.partition("## What the broker gives up\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")][1:]
     return [
@@ -606,8 +606,8 @@ def row_of(case):
 
 
 def test_operating_guide_lists_metric_and_alert_of_every_loss():
-    """Every metric exists, every alert is a rule, and every quoted line of the log
-    has a case here."""
+    """Every metric exists, every alert is a rule, and every quoted line of the log has
+    a case here."""
     rows = guide_rows()
     rules = (ROOT / "deploy/prometheus/rocketpoll.rules.yml").read_text(encoding="utf-8")
     known = set(re.findall(r"^\| `(rocket\w+)` \|", GUIDE, re.MULTILINE))

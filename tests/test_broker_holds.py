@@ -22,16 +22,16 @@ from support.clients.remoting_clients import pull_request, pulled, send_request
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rocketpoll.broker.server.event_loop import monotonic_ms
 
-# Longer campaigns take their length from here.
+# Longer campaigns: ROCKETPOLL_HOLD_ROUNDS=100000
 ROUNDS = int(os.environ.get("ROCKETPOLL_HOLD_ROUNDS", "4000"))
 PAIRS = 8
 each_loop = pytest.mark.usefixtures("on_each_loop")
 
 
 def loops():
-    """Return the standard library's loop and, if installed, uvloop."""
+    """Return asyncio's loop and, if installed, uvloop."""
     try:
-        import uvloop  # noqa: PLC0415  # not on every platform
+        import uvloop  # noqa: PLC0415  # uvloop does not exist on every platform
     except ImportError:
         return [asyncio.new_event_loop]
     return [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -72,7 +72,7 @@ def own(caplog):
 
 
 def test_broker_that_holds_a_pull_too_late_fails_the_race_check(tmp_path, dice):
-    """As RocketMQ's: a message that arrives in between answers no pull."""
+    """Like RocketMQ, this broker misses a message that arrives before the pull is held."""
     with BrokerThread(small_broker(tmp_path)) as broker:
 
         def hold_late(controller):
@@ -112,7 +112,7 @@ async def test_filtered_held_pull_is_woken_by_its_one_matching_message(broker, a
     for at in range(0, 999, 100 if batches else 1):
         producer.send(b"".join(each.encode() for each in others[at : at + (100 if batches else 1)]))
         if at % 50 == 0:
-            await producer.ask(0)  # whatever it is: what was sent before has been dealt with
+            await producer.ask(0)  # any response shows that earlier requests were processed
             assert broker.holds.hold_count == 1
     await producer.ask(0)
     assert broker.store.queue_offsets("T", 0).next == 999
@@ -207,11 +207,11 @@ async def test_disabled_long_polling_answers_after_short_polling_time(broker):
     assert broker.holds.rescued_total == 0
 
 
-# ---- clients that go
+# ---- disconnected clients
 
 
 def test_thousands_of_closed_clients_with_held_pulls_leave_nothing(tmp_path, caplog):
-    hour_ms = 3_600_000  # on a slow machine, nobody is to be idle for too long
+    hour_ms = 3_600_000  # on a slow machine, no client may expire
 
     async def story(broker):
         broker.make_topic("T", queues=8)
@@ -265,7 +265,7 @@ def test_client_closed_during_its_wakeup_does_not_disturb_others(tmp_path, caplo
     assert not own(caplog)
 
 
-# ---- reads that fail
+# ---- failing reads
 
 
 class ReadErrors:
@@ -308,7 +308,7 @@ def test_unreadable_log_while_waking_pulls_answers_each_pull_once(tmp_path, aske
         reads.fails = False
         for number, consumer in enumerate(
             consumers
-        ):  # nothing else has come, and all are still served
+        ):  # no other response has come, and all clients are still served
             found = await consumer.pull(0, opaque=100 + number, **asked)
             assert found.bodies == ["a"]
 
@@ -431,7 +431,7 @@ async def test_held_group_past_an_empty_queue_is_moved_to_its_start(broker):
     assert pulled(await consumer.receive()).bodies == ["first"]
 
 
-# ---- the end, and after it
+# ---- shutdown and restart
 
 
 @each_loop
@@ -462,7 +462,7 @@ async def test_clients_that_waited_when_a_broker_stopped_find_their_messages_in_
                 assert len((await consumer.pull(0)).bodies) == life
             consumer.send(pull_request(life, suspend_ms=60_000, commit_offset=life))
             if not life:
-                assert (await consumer.receive()).code == 17  # there is no such topic yet
+                assert (await consumer.receive()).code == 17  # the topic does not exist yet
                 broker.make_topic("T")
                 consumer.send(pull_request(0, suspend_ms=60_000))
             await broker.held(1)

@@ -107,12 +107,12 @@ async def test_max_index_hops(broker):
         b"25",
     ]
     await client.put("hidden", properties={"KEYS": "Aa"})
-    await client.put(*range(6), properties={"KEYS": "BB"})  # which has the same hash
+    await client.put(*range(6), properties={"KEYS": "BB"})  # a key with the same hash
     span = {"maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
     fields = {name: str(value) for name, value in {"topic": "T", "key": "Aa", **span}.items()}
     query = RemotingCommand(RequestCode.QUERY_MESSAGE, opaque=1, ext_fields=fields)
     answer = await client.call(query)
-    assert answer.code == 1  # and not 22, which would mean that there is none
+    assert answer.code == 1  # and not 22, which means that there is none
     assert "older ones were not looked at" in answer.remark
     assert "maxIndexHops" in answer.remark
 
@@ -140,7 +140,7 @@ def test_broker_warns_if_max_message_size_exceeds_the_log_file(tmp_path, size, i
 def test_largest_allowed_message_is_pulled_with_all_its_properties(
     tmp_path,
 ):
-    """The stored record is longer than what was sent, and no client reads a longer frame."""
+    """The stored record is longer than the sent message, and no client reads a longer frame."""
     _, most = KEYS["maxMessageSize"].setting.value_type.bounds
 
     async def story(broker):
@@ -155,7 +155,7 @@ def test_largest_allowed_message_is_pulled_with_all_its_properties(
 
 
 TIMES = {
-    # what a client does, the setting by which it is closed, and why
+    # behaviour of a client, the setting that closes its connection, and the logged reason
     "says nothing": (lambda _: None, "firstFrameTimeoutMills", "it sent no request"),
     "does not finish": (
         lambda client: client.send(send_request("a").encode() + b"\0\0"),
@@ -200,7 +200,7 @@ def test_max_write_buffer_bytes(tmp_path, name, high):
         await good.put("x" * 40_000)
         slow.send(b"".join(pull_request(0, opaque=number).encode() for number in range(400)))
         server = broker.controller.server
-        await broker.until(lambda: server.unread_bytes > high)  # in a turn or in several
+        await broker.until(lambda: server.unread_bytes > high)  # in one turn or several
         await good.put("another")
         assert high < server.unread_bytes < high + 100_000
 
@@ -232,7 +232,7 @@ async def test_max_in_flight_bytes(broker):
         half.send(send_request(bytes(40_000)).encode()[:-1])
     server = broker.controller.server
     await broker.until(lambda: server.in_flight_bytes > 110_000)
-    await client.put("a whole one")  # which no half keeps out
+    await client.put("a whole one")  # partial requests do not block it
     more = [await broker.connect() for _ in range(4)]
     for half in more:
         half.send(send_request(bytes(40_000)).encode()[:-1])
@@ -247,14 +247,14 @@ async def test_max_in_flight_bytes(broker):
 
 
 def test_halves_of_a_client_keep_no_small_send_out_of_a_broker(tmp_path):
-    """Runs as a process with its usual loop; returns what the log says of it."""
+    """Runs as a process with its usual loop; returns the log lines about the clients."""
 
     async def story(broker):
         async with BrokerClients(broker.port) as clients:
             honest = await clients.connect()
             frame = send_request("x" * 40_000).encode()
             halves = [await clients.connect() for _ in range(100)]
-            for half in halves:  # 2 MB where there may be 400 kB
+            for half in halves:  # 2 MB where 400 kB are allowed
                 half.send(frame[: len(frame) // 2])
             for half in halves[:-50]:
                 if half is not halves[9]:  # the first beyond the limit may continue
@@ -355,7 +355,7 @@ async def test_max_holds_per_connection_and_queue(broker):
     client.send(pull_request(0, suspend_ms=60_000, opaque=3))
     await broker.until(lambda: broker.holds.deferred_total)
     broker.move(1)
-    assert pulled(await client.receive()).opaque == 1  # the one that is least likely to be wanted
+    assert pulled(await client.receive()).opaque == 1  # the pull with the shortest remaining time
     assert broker.holds.hold_count == 2
 
 
@@ -366,11 +366,11 @@ async def test_max_topics(broker):
     refused = await client.call(send_request("a", topic="T11"))
     assert (refused.code, "(maxTopics=1)" in refused.remark) == (1, True)
     await client.put("b", topic="T10")
-    await client.heartbeat("G", "T10")  # its retry topic is the broker's own business
+    await client.heartbeat("G", "T10")  # its retry topic does not count
 
 
 def test_max_queues(tmp_path):
-    """Queues are created by an operator, or by a sender."""
+    """Operators and senders create queues."""
     its_own = 1_080
 
     async def story(broker):
@@ -492,7 +492,7 @@ def test_queue_locks_of_one_client_are_limited(tmp_path):
         for number in range(20):
             await locked(greedy, f"{number}{'x' * 200}", "c" * 1_000)
         assert locks.bytes <= LOCK_BYTES_MAX // NON_MEMBER_SHARE
-        member = await broker.connect()  # who says nothing for ten seconds is closed
+        member = await broker.connect()  # a client that sends nothing for ten seconds is closed
         await member.heartbeat("G", "T")
         assert await locked(member, "G", "client") == 2_048
         greedy.abort()

@@ -1,4 +1,4 @@
-"""Queue locks of a whole broker, as clients acquire and lose them."""
+"""Queue locks of a whole broker: how clients acquire and lose them."""
 
 import pytest
 from support.brokers.in_process import on_broker
@@ -17,7 +17,7 @@ QUEUE = frozenset([MessageQueue("T", "broker-a", 0)])
 
 
 async def lock(client, client_id):
-    """Return the queues that the broker says a client holds now."""
+    """Lock queues; return those that the client holds according to the response."""
     body = LockBatchRequestBody(consumer_group="G", client_id=client_id, mq_set=QUEUE)
     answer = await client.call(RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=encode_body(body)))
     assert answer.code == 0, answer.remark

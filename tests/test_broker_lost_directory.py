@@ -1,6 +1,5 @@
-"""A store directory moved, deleted or replaced under a running broker: no message is acknowledged
-that the next start would not find, and the broker leaves a replacement alone.
-"""
+"""A store directory is moved, deleted or replaced under a running broker: every acknowledged
+message survives the next start, and the broker does not touch a replacement."""
 
 import asyncio
 import shutil
@@ -100,7 +99,7 @@ def test_message_in_a_lost_directory_is_not_acknowledged(tmp_path, lose, flush_d
                 codes, remark = asyncio.run(sent(broker.port, "after"))
         else:
             codes, _ = asyncio.run(sent(broker.port, "after 0"))
-            # FLUSH_DISK_TIMEOUT: whether it is stored is not known; or a checkpoint was quicker
+            # FLUSH_DISK_TIMEOUT: the result is unknown; or a checkpoint came first
             assert codes in ([10], [14])
             codes, remark = asyncio.run(sent(broker.port, "after 1"))
         assert codes == [14]
@@ -133,15 +132,16 @@ def test_store_directory_put_back_is_used_again(tmp_path, lose):
         asyncio.run(sent(broker.port, *BEFORE))
         lose(store, aside)
         codes, _ = asyncio.run(sent(broker.port, "after 0", "after 1"))
-        # FLUSH_DISK_TIMEOUT, and it is stored; or a checkpoint was quicker
+        # FLUSH_DISK_TIMEOUT, but it is stored; or a checkpoint came first
         assert codes in ([10, 14], [14, 14])
         stored = [*BEFORE, *["after 0"][: codes.count(10)], "again"]
         aside.rename(store if lose is move_away else store.parent)
-        # refused until the broker has looked again, which may be in the midst of a send
+        # refused until the next check of the directory, which may come within a send
         while (codes := asyncio.run(sent(broker.port, "again"))[0]) == [14]:
             pass
         assert codes in ([0], [10])
-        wait_until(lambda: found_in(broker) == stored)  # what was flushed late is seen late
+        # messages that are flushed late become visible late
+        wait_until(lambda: found_in(broker) == stored)
         assert broker.stop() == 0
     with BrokerProcess(tmp_path, storePathRootDir=str(store)) as broker:
         assert found_in(broker) == stored

@@ -54,7 +54,7 @@ def back_request(delay_level):
 
 
 def last_try_request():
-    """Return a retry that the consumer sends by itself, for the last time."""
+    """Return a consumer's own send of the last retry."""
     request = send_request("a", topic="%RETRY%G", opaque=7)
     return request._replace(ext_fields={**request.ext_fields, "j": "16", "l": "16"})
 
@@ -76,7 +76,7 @@ each_kind = pytest.mark.parametrize(("request_of", "topic"), KINDS.values(), ids
 
 
 class HeldTables(FaultyDisk):
-    """Blocks writes of topics.json on demand, or has no room for it."""
+    """Blocks writes of topics.json on demand, or has no space for it."""
 
     def __init__(self):
         super().__init__(LocalDisk())
@@ -114,7 +114,7 @@ def test_message_is_stored_after_its_topic_is_on_disk(tmp_path, request_of, topi
         await client.agree()
         await other.put("first")
         await broker.until(lambda: not broker.controller.tables.topics.is_dirty)
-        if topic == "%DLQ%G":  # the retry topic is there, only the dead letters' is not
+        if topic == "%DLQ%G":  # the retry topic exists, only the dead-letter topic is missing
             await other.put("retried", topic="%RETRY%G")
         before = broker.store.state().written_offset
         disk.keep_waiting()
@@ -144,7 +144,7 @@ def test_sends_to_a_new_topic_keep_their_order_of_whatever_kind_they_are(tmp_pat
         for number in range(30):
             request_of = batch_request if number % 5 == 0 else send_request
             clients[number % 3].send(request_of(number, topic="New", flag=2))
-            await clients[number % 3].ask(0)  # it has arrived
+            await clients[number % 3].ask(0)  # the earlier request has arrived
             if number == 20:
                 disk.let_go()
         await clients[0].put(30, topic="New")
@@ -218,7 +218,7 @@ def test_parked_sends_of_a_closed_client_are_dropped_unless_oneway(tmp_path):
         disk.let_go()
         await client.put("behind it", "the last", topic="New")
         assert (await client.pull(0, "New")).bodies == ["one way", "behind it", "the last"]
-        plan_and_shape = 2  # those of the client that is there
+        plan_and_shape = 2  # those of the connected client
         assert len(broker.controller.processors.sends._cache) == plan_and_shape
 
     tell(story, tmp_path, disk)

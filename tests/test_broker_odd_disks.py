@@ -1,4 +1,5 @@
-"""Brokers on limited file systems lose no acknowledged message, and report what is not possible."""
+"""Brokers on limited file systems lose no acknowledged message, and report unsupported
+operations."""
 
 import asyncio
 import contextlib
@@ -71,7 +72,8 @@ def disk(tmp_path):
 
 
 def live_three_times(tmp_path, by):
-    """Send and be killed, then send and stop, and check what was acknowledged each time."""
+    """Run a broker three times: send and kill it, then twice send and stop; check the acknowledged
+    messages each time."""
     sent = []
 
     def send(broker, count):
@@ -132,7 +134,7 @@ async def found_of(port, topic, count):
 def test_topics_that_differ_in_capitals_alone_are_two_also_where_names_have_none(
     disk, tmp_path, end
 ):
-    """So few files may be open that each is opened again by name."""
+    """The limit of open files is so low that each file is opened again by name."""
     by, topics = fuse("names without case", *disk), ("Orders", "orders")
     for life in range(1, 4):
         with BrokerProcess(tmp_path, by=by, maxOpenFiles="2", **QUICK) as broker:
@@ -177,7 +179,7 @@ def test_store_in_an_overlay_lower_layer_continues_in_the_upper(tmp_path):
         assert not broker.log()[1:]
 
 
-# ---- a file system of its own, on a device that is a file
+# ---- a file system on a loop device
 
 MKFS, LOSETUP = shutil.which("mkfs.ext4"), shutil.which("losetup")
 SHUT_DOWN = """
@@ -185,7 +187,7 @@ import fcntl, os, struct, sys
 EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
 """
-"""Unflushed data is lost, and the file system does nothing more.
+"""A program that shuts an ext4 file system down, so that unflushed data is lost.
 
 A flush during the failure may report success nevertheless, as with any program on ext4.
 """
@@ -233,7 +235,7 @@ def until_unmounted(image):
 
 
 async def sent_while_it_takes(port, prefix, until):
-    """Send until a send is refused, and a little longer; return what was acknowledged, and the
+    """Send until a send is refused, and a little longer; return the acknowledged messages and the
     errors."""
     taken, refused = [], []
     async with BrokerClients(port) as clients:
@@ -319,7 +321,7 @@ def test_disk_turning_read_only_is_named_by_each_refusal_and_at_stop(tmp_path, i
         assert found_in(broker) == ["before"]
 
 
-# ---- directories whose names are odd
+# ---- odd directory names
 
 ODD_NAMES = {
     "another encoding": b"gr\xf6sse",

@@ -1,9 +1,9 @@
 """Many bandwidth-limited readers of chunks next to a producer.
 
-Each reads as Spark's tasks do: it asks for all there may be, reads the response to its end, and
-asks again. A client that keeps reading must get its responses, and must not cost a producer a send.
-On a machine too slow for all links at full speed, the readers are slower, but they still read all
-the time, and as much stays unread.
+Each reads as Spark's tasks do: it requests as much as possible, reads the response to its end, and
+requests again. A client that keeps reading must get its responses, and must not cost a producer a
+send. On a machine too slow for all links at full speed, the readers are slower, but they still read
+all the time, and as much stays unread.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ READERS = 32
 LINK_BYTES_A_SECOND = 20 * MB
 SECONDS = count("ROCKETPOLL_PACED_SECONDS", 5, wide=20)
 SENDS_MIN = 25
-"""However long they take: a machine may be slow, and no send is refused."""
+"""Minimum number of sends, at any speed of the machine; none may be refused."""
 ASKED_BYTES = 8 << 20
 STORED_BYTES = 3 * ASKED_BYTES
 BODY = "x" * 2_000
@@ -39,7 +39,7 @@ AT_ONCE = 1 << 17
 
 
 class PacedReader:
-    """A client with a bandwidth limit, in a thread; counts what it has read."""
+    """A client with a bandwidth limit, in a thread; counts the bytes that it has read."""
 
     def __init__(self, port, stops):
         self.codes = Counter()
@@ -137,7 +137,7 @@ def test_sends_are_not_refused_beside_paced_readers(tmp_path, flush_type):
         )
         memory = broker.rss_bytes() / MB
         readers.stop()
-        print(  # noqa: T201  # for docs/adr/0024
+        print(  # noqa: T201  # figures for docs/adr/0024
             f"{flush_type}: {rate:.0f} of {READERS * LINK_BYTES_A_SECOND / MB:.0f} MB/s; "
             f"{codes.total()} sends, 1 in 100 of over {1_000 * took[len(took) * 99 // 100]:.0f} ms,"
             f" {dict(codes)}; {memory:.0f} MB of memory"

@@ -1,6 +1,5 @@
-"""Files that cannot be changed, opened or extended: the broker names the file in its error, and all
-acknowledged messages are there once it is permitted.
-"""
+"""Files that cannot be changed, opened or extended: the broker names the file in its error, and has
+all acknowledged messages when access is permitted again."""
 
 import asyncio
 import shutil
@@ -51,7 +50,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def attributes(tmp_path):
-    """Set or remove file attributes; all are removed at the end."""
+    """Return a function that sets or removes file attributes; all are removed at the end."""
 
     def change(sign, paths):
         for path in paths:
@@ -69,7 +68,7 @@ def attributes(tmp_path):
 
 
 def live_on(tmp_path):
-    """Start, send, and stop; return what is acknowledged, and everything sent to clients and
+    """Start, send, and stop; return the acknowledged messages, and all texts sent to clients and
     logged."""
     with BrokerProcess(tmp_path, **QUICK) as broker:
         taken, refused = asyncio.run(sent(broker, 45, "then"))
@@ -94,7 +93,7 @@ ATTRIBUTES = {"never changed": "i", "only made longer": "a"}
             pytest.param(place, attribute, id=f"{name}, {what}")
             for what, attribute in ATTRIBUTES.items()
             for name, place in SERVED.items()
-            if (place, attribute) != (QUEUE, "a")  # where all that is needed may be done
+            if (place, attribute) != (QUEUE, "a")  # append-only is enough for a queue
         ],
         "ROCKETPOLL_PROTECTED",
         3,

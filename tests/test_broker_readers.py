@@ -1,4 +1,4 @@
-"""Slow clients and those that never read have a bounded cost, and affect nobody else."""
+"""Slow clients and those that never read have a bounded cost, and do not affect other clients."""
 
 import asyncio
 
@@ -81,7 +81,7 @@ async def test_reader_beside_clients_that_never_read_gets_everything(broker):
         answers += 1
         await producer.put(answers, topic="Other")
     assert answers > 2
-    # the system keeps some for each, which is known only once a second
+    # the kernel buffers some for each, which the broker measures once a second
     assert broker.controller.server.unread_bytes < 24 * MIB + 20 * UNSENT_BYTES_MAX
 
 
@@ -98,7 +98,7 @@ def test_slow_reader_stays_connected_and_a_non_reading_client_is_closed(tmp_path
             assert pulled(await slow.receive()).opaque == number
             broker.move(4)
             await asyncio.sleep(0.01)
-        broker.move(31)  # the system may have taken a little for the one that reads nothing
+        broker.move(31)  # the kernel may have accepted a little for the client that reads nothing
         await broker.until(lambda: server.connections == 2)
         await slow.put("still there")
 

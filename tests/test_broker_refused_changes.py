@@ -1,4 +1,4 @@
-"""Changes of topics and groups on a disk that refuses them leave the previous state for clients."""
+"""Changes of topics and groups that the disk refuses leave the previous state for clients."""
 
 import pytest
 from support.brokers.in_process import tell

@@ -1,4 +1,4 @@
-"""Regressions: past bugs of RocketMQ's brokers, each against a whole broker of ours."""
+"""Past bugs of RocketMQ's brokers, each tested on a whole broker of ours."""
 
 import asyncio
 import random

@@ -28,13 +28,13 @@ def told(broker, story):
 
 
 async def send_later(client):
-    """Send a delayed message; return where it will be found."""
+    """Send a delayed message; return its topic, queue and offset."""
     await client.put("later", properties={"DELAY": "1"})
     return "T", 1
 
 
 async def give_back(client):
-    """Send a message back; return where it will be found."""
+    """Send a message back; return its topic, queue and offset."""
     (message,) = (await client.pull(0, count=1)).messages
     header = ConsumerSendMsgBackRequestHeader(message.physical_offset, "G", 1)
     codec = HEADERS[RequestCode.CONSUMER_SEND_MSG_BACK].request
@@ -62,7 +62,7 @@ def its_checkpoint(root):
 def test_delayed_message_survives_a_killed_broker_and_is_delivered(tmp_path, delay, body, lose):
     async def set_up(client):
         await client.put("first")
-        await client.heartbeat("G", "T")  # which makes the group's topic for what is given back
+        await client.heartbeat("G", "T")  # creates the group's retry topic
 
     with BrokerProcess(tmp_path, **DURABLE) as broker:
         told(broker, set_up)
@@ -78,7 +78,7 @@ def test_delayed_message_survives_a_killed_broker_and_is_delivered(tmp_path, del
 
 
 async def all_from_where_the_group_is(client):
-    """Return what a newly started consumer gets."""
+    """Return the messages of a newly started consumer."""
     found, at = [], await client.committed() or 0
     while (answer := await client.pull(at)).code != ResponseCode.PULL_NOT_FOUND:
         found += answer.bodies
@@ -150,8 +150,7 @@ def test_committed_offset_past_a_lost_log_end_skips_no_new_message(tmp_path, cap
 @pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])
 @pytest.mark.parametrize("lost", ["missing", "an older copy"])
 def test_recreated_topic_is_served_with_a_lost_or_old_manifest(tmp_path, end, lost):
-    """The log shows the recreation, which is logged once: later starts find everything as it should
-    be."""
+    """The log shows the recreation, which is logged once: later starts find a consistent store."""
     config = tmp_path / "store" / "config"
     new = [f"new {number}" for number in range(15)]
 

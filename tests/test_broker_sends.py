@@ -1,6 +1,5 @@
 """Sends to a whole broker work as with RocketMQ: checks, created topics, stored
-records, responses.
-"""
+records, responses."""
 
 import re
 import zlib
@@ -324,12 +323,13 @@ async def test_batch_that_does_not_fit_goes_to_the_next_log_file(broker):
     client = await broker.connect()
     await client.put("x" * 30_000)
     assert (await client.call(batch_request(*["y" * 9_000] * 5))).code == 0
-    assert (await client.call(batch_request(*["z" * 9_000] * 8))).code == 13  # no file holds it
+    # too large for a log file
+    assert (await client.call(batch_request(*["z" * 9_000] * 8))).code == 13
     found = [each for at in range(6) for each in (await client.pull(at, count=1)).bodies]
     assert [each[0] for each in found] == list("xyyyyy")
 
 
-# ---- busy, and disks
+# ---- busy brokers, and disks
 
 
 @on_broker(maxInFlightBytes=100_000)
@@ -337,7 +337,8 @@ async def test_broker_with_too_many_bytes_in_flight_answers_busy(broker):
     many, client = await broker.connect(), await broker.connect()
     await client.put("before")
     server = broker.controller.server
-    others = server.concurrency_limit.acquire(320, 1 << 22, b"")  # a batch has to wait for its own
+    # a batch has to wait for its permit
+    others = server.concurrency_limit.acquire(320, 1 << 22, b"")
     many.send(batch_request(*range(5_000), queue_id=1))
     await broker.until(lambda: server.is_overloaded)
     answer = await client.call(send_request("busy"))
@@ -345,7 +346,7 @@ async def test_broker_with_too_many_bytes_in_flight_answers_busy(broker):
     assert "system busy" in answer.remark
     assert (await client.pull(0)).bodies == ["before"]  # pulls are still served
     others.release()
-    assert (await many.receive()).code == 0  # which does not keep itself out
+    assert (await many.receive()).code == 0  # its own permit does not block it
     await broker.until(lambda: not server.is_overloaded)
     await client.put("after")
 
@@ -363,7 +364,8 @@ def test_failed_disk_refuses_sends_and_serves_stored_messages(tmp_path):
             answer = await client.call(send_request("lost"))
             assert answer.code == 14
         disk.plan = []
-        assert (await client.call(send_request("still"))).code == 14  # what lies there is not known
+        # the result of the earlier write is unknown
+        assert (await client.call(send_request("still"))).code == 14
         assert (await client.pull(0)).bodies == ["before"]
 
     tell(story, tmp_path, disk)

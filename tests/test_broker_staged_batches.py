@@ -1,4 +1,5 @@
-"""Staged batches through a whole broker: what plain consumers see, and the state after a kill."""
+"""Staged batches through a whole broker: the rows that consumers see, and the state
+after a kill."""
 
 import asyncio
 import errno
@@ -52,7 +53,7 @@ async def stage(client, batch_id):
 
 
 async def seen(client, topic, queue_id):
-    """Return all bodies of a queue, as a plain consumer pulls them."""
+    """Return all bodies of a queue, as an ordinary consumer pulls them."""
     found, offset = [], 0
     while True:
         answer = await client.pull(offset, topic, queue_id)

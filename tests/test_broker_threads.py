@@ -1,4 +1,4 @@
-"""Broker threads: nothing waits for a thread to start, and a dead thread is replaced.
+"""Broker threads: the event loop never waits for a thread to start, and a dead thread is replaced.
 
 The table at the end makes the start of each broker thread fail, in each way, in a real process: the
 broker resumes after the shortage, or ends with a line that says why. It never hangs.
@@ -36,7 +36,7 @@ THREADS = (
     "Flush_",
     "LastCheckpoint",
 )
-"""All threads of a broker process, by the beginnings of their names."""
+"""Name prefixes of all threads of a broker process."""
 _PATIENCE_SECONDS = 40.0
 
 
@@ -126,7 +126,7 @@ def test_thread_pool_runs_all_jobs_though_a_second_thread_cannot_be_started(birt
 def test_thread_that_dies_at_start_hangs_nobody_and_is_replaced(births):
     workers = DaemonThreadPool("W")
     births.fail("W", "stillborn", times=1)
-    first, second = workers.submit(list), workers.submit(list)  # returns, whatever becomes of it
+    first, second = workers.submit(list), workers.submit(list)  # returns in any case
     assert isinstance(lost(workers)(first), MemoryError)
     assert isinstance(second.exception(), MemoryError)
     assert workers.submit(list).result(_PATIENCE_SECONDS) == []
@@ -323,7 +323,7 @@ def again(action):
     while True:
         try:
             return action()
-        except RocketPollError:  # noqa: PERF203  # it is what this waits for
+        except RocketPollError:  # noqa: PERF203  # retried
             if time.monotonic() > until:
                 raise
 
@@ -332,7 +332,7 @@ def use(address, number):
     """Send, read, look up a key, delete a topic and write a table, as clients do."""
     with Admin(address) as admin:
         for each in range(20):
-            with suppress(RocketPollError):  # it may be there
+            with suppress(RocketPollError):  # the topic may exist
                 admin.create_topic(f"T{each}", queues=1)
         with Producer("P", address) as producer:
             for each in range(20):
@@ -352,7 +352,7 @@ def tried(root, name, kind, times):
     if broker.line:
         with suppress(RocketPollError):
             use(broker.address, 1)
-        broker.process.send_signal(signal.SIGUSR1)  # the shortage is over
+        broker.process.send_signal(signal.SIGUSR1)  # ends the shortage
         use(broker.address, 2)
     return broker, broker.stop()
 
@@ -381,8 +381,8 @@ def topics(address):
 
 
 def test_table_of_threads_lists_all_threads_of_a_broker(tmp_path):
-    """Only the last checkpoint flushes the queues: periodic ones would leave it, on a slow machine,
-    too few files for threads that flush."""
+    """Only the last checkpoint flushes the queues: with periodic ones, a slow machine would leave
+    too few files for the flushing threads."""
     for _ in range(2):
         broker = Process(tmp_path, "-", "refused", 0, checkpointIntervalMills=3_600_000)
         use(broker.address, 0)

@@ -1,4 +1,4 @@
-"""Timer messages of a whole broker: sends, their recall, restarts, clocks that are set."""
+"""Timer messages of a whole broker: sends, recalls, restarts, and clock changes."""
 
 import pytest
 from support.brokers.in_process import on_broker, tell
@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 async def settled(broker):
-    """Wait until the broker has done what is due now."""
+    """Wait until the broker has done the work that is due now."""
     client = await broker.connect()
     for _ in range(3):
         await client.ask(0)

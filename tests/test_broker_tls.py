@@ -80,7 +80,7 @@ def test_expired_certificate_is_an_error_in_the_log_of_a_start(tmp_path):
 
 
 def test_bind_address_without_required_tls_is_warned_of(tmp_path):
-    remote = {"bindAddress": "0.0.0.0", "allowRemoteWithoutAuthentication": "true"}  # noqa: S104  # the point
+    remote = {"bindAddress": "0.0.0.0", "allowRemoteWithoutAuthentication": "true"}  # noqa: S104  # required by the test
     with BrokerProcess(tmp_path, **remote, **BROKER_TLS) as broker:
         [line] = broker.log()
         assert broker.stop() == 0
@@ -293,7 +293,7 @@ class OpensslClient:
             self._process.stdin.flush()
 
     def wait(self):
-        """Wait for its end, without closing its input."""
+        """Wait for its end, without closing its stdin."""
         self.output += self._process.stdout.read()
         return self._process.wait(20)
 
@@ -367,7 +367,7 @@ def test_client_that_keeps_changing_keys_is_closed(tmp_path, monkeypatch, openss
 
 
 def tell_with_lines(story, root, lines, **settings):
-    """Run a scenario, and collect what connections log."""
+    """Run a scenario, and collect the log lines of connections."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())
     logger = logging.getLogger("rocketpoll.broker.server")

@@ -1,4 +1,4 @@
-"""Transactions of a whole broker: half messages, their ends, and the checks of those without."""
+"""Transactions of a whole broker: half messages, their ends, and checks of open transactions."""
 
 import asyncio
 import shutil
@@ -210,7 +210,7 @@ def test_ended_half_message_with_copies_is_not_checked_again_after_a_crash(tmp_p
 @pytest.mark.parametrize("place", ["first", "copy"])
 @pytest.mark.parametrize("ending", ["kill", "stop"])
 def test_commit_that_is_repeated_after_a_restart_delivers_nothing(tmp_path, ending, place):
-    """The first process has asked the producer, which answers the second one."""
+    """The first process has checked the transaction; the producer answers to the second one."""
     clock, places, crashed = Clock(), {}, tmp_path / "crashed"
 
     async def first(broker):
@@ -232,7 +232,7 @@ def test_commit_that_is_repeated_after_a_restart_delivers_nothing(tmp_path, endi
             assert (await client.call(end_request(each))).code == 0
         assert await is_settled(broker, clock, client)
         assert broker.controller.transactions.committed_total == 0
-        # another message with the same UNIQ_KEY, as of a program that sends an object twice
+        # another message with the same UNIQ_KEY, as if a program sends an object twice
         again = await client.call(half_request("again"))
         assert (await client.call(end_request(again))).code == 0
         assert (await client.pull()).bodies == ["half", "again"]
@@ -260,7 +260,7 @@ def test_commit_after_a_restart_is_delivered_again_without_an_index(tmp_path):
 
 
 def damage(root, start, end, data=None):
-    """Overwrite bytes of the commit log of a broker that does not run, by default with zeros."""
+    """Overwrite bytes of the commit log of a stopped broker, by default with zeros."""
     (path,) = (root / "commitlog").iterdir()
     with path.open("r+b") as file:
         file.seek(start)
@@ -269,7 +269,8 @@ def damage(root, start, end, data=None):
 
 @pytest.mark.parametrize("lost", ["op", "committed"])
 def test_commit_that_a_crash_tears_apart_is_delivered_once(tmp_path, lost):
-    """Without its op message it is found in the index; an op message without it does not count."""
+    """Without its op message the broker finds it in the index; an op message without it does not
+    count."""
     clock, crashed, spans = Clock(), tmp_path / "crashed", {}
 
     async def first(broker):
@@ -356,7 +357,8 @@ def test_commit_whose_flush_takes_longer_than_sync_flush_timeout_delivers_once(t
         sent = await client.call(half_request())
         await commit_at_a_slow_disk(broker, disk, sent, client)
         broker.move(5.1)
-        assert (await client.receive()).code == ResponseCode.SUCCESS  # as RocketMQ, which waits not
+        # like RocketMQ, which does not wait
+        assert (await client.receive()).code == ResponseCode.SUCCESS
         pass_time(broker, clock, 31)
         await join(client)
         assert client.notices == []
@@ -614,7 +616,7 @@ def test_pending_half_messages_survive_a_restart_and_their_ends_count(tmp_path):
         client = await broker.connect()
         await join(client)
         await client.call(half_request("ended"))
-        pass_time(broker, clock, 30.1)  # it is stored again, and progress is made
+        pass_time(broker, clock, 30.1)  # it is stored again, and progress is saved
         check, _ = await next_check(client)
         await client.call(half_request("open"))
         assert (await client.call(end_request(check))).code == 0

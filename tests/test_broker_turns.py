@@ -1,4 +1,5 @@
-"""Fair scheduling: whatever one client requests, others get their turn within a turn and one step.
+"""Fair scheduling: whatever one client requests, other clients wait for at most a turn and one
+step.
 
 Only work moves the clock: each read of the store, each record and each text written takes two
 milliseconds. By this clock, the requests take seconds.
@@ -47,7 +48,7 @@ QUEUES = 200
 
 
 def slow_down(monkeypatch, owner, *names, seconds=STEP_SECONDS):
-    """From now on each call takes the loop's thread some time, by the loop's clock."""
+    """Make each call take this much time of the loop's thread, by the loop's clock."""
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     for name in names:
         monkeypatch.setattr(owner, name, _slowed(getattr(owner, name), loop, thread, seconds))
@@ -63,7 +64,7 @@ def _slowed(call, loop, thread, seconds):
 
 
 def counted(monkeypatch, owner, name):
-    """Return a list with the number of calls from now on."""
+    """Return a list that counts the calls from now on."""
     calls, call = [0], getattr(owner, name)
 
     def counting(*arguments, **more):
@@ -247,7 +248,7 @@ async def test_requests_of_a_busy_client_yield_to_others_and_are_answered_in_ord
 
     longest, whole, opaques = await longest_turn(answers())
     assert opaques == list(range(100))
-    assert whole > 99 * STEP_SECONDS  # a clock's seconds are no exact sum
+    assert whole > 99 * STEP_SECONDS  # float sums are inexact
     assert longest <= TURN_AND_STEP
 
 
@@ -255,7 +256,7 @@ async def test_requests_of_a_busy_client_yield_to_others_and_are_answered_in_ord
 async def test_long_append_has_a_loop_turn_of_its_own(broker, monkeypatch):
     client, *others = [await broker.connect() for _ in range(5)]
     await client.put("a", topic="Full")
-    await client.call(batch_request(*range(12_000), topic="Wide"))  # its tools are loaded
+    await client.call(batch_request(*range(12_000), topic="Wide"))  # loads its modules
     asyncio.get_running_loop().stand_still()
     slow_down(monkeypatch, RecordRun, "encode")
     slow_down(monkeypatch, ChunkAppender, "_append", seconds=0.017)
@@ -321,7 +322,7 @@ async def test_message_with_many_held_pulls_lets_others_in(broker, monkeypatch):
 
     longest, whole, opaques = await longest_turn(all_woken())
     assert opaques == [list(range(15))] * 20
-    assert whole > 299 * STEP_SECONDS  # a clock's seconds are no exact sum
+    assert whole > 299 * STEP_SECONDS  # float sums are inexact
     assert longest <= TURN_AND_STEP
 
 
@@ -341,7 +342,7 @@ async def test_client_joining_many_large_groups_lets_others_in(broker, monkeypat
             newcomer.notices.append(await newcomer.receive())
 
     longest, whole, _ = await longest_turn(joined())
-    assert whole > 329 * STEP_SECONDS  # a clock's seconds are no exact sum
+    assert whole > 329 * STEP_SECONDS  # float sums are inexact
     assert longest <= TURN_AND_STEP
 
 
@@ -372,7 +373,7 @@ async def test_sends_covered_by_one_flush_are_answered_in_steps(broker, monkeypa
     flushes = []
     with monkeypatch.context() as slow_disk:
         slow_disk.setattr(acknowledger, "_flushed_in_thread", flushes.append)
-        one_by_one = {"serialize_type": SerializeType.ROCKETMQ}  # such take no fast path
+        one_by_one = {"serialize_type": SerializeType.ROCKETMQ}  # requests without a fast path
         sends = (send_request("x", opaque=number, **one_by_one) for number in range(300))
         client.send(b"".join(each.encode() for each in sends))
         await broker.until(lambda: acknowledger.queue().size == 300)
@@ -399,13 +400,13 @@ async def test_idle_clients_are_closed_in_steps(broker, monkeypatch):
     asyncio.get_running_loop().stand_still()
     slow_down(monkeypatch, ClientConnection, "close")
     server = broker.controller.server
-    server._sweeps = 9  # the tenth looks after the idle
+    server._sweeps = 9  # the tenth sweep closes idle connections
     for connection in server._connections:
         connection.last_active = -1e9
     server._sweep()
 
     async def closed():
-        while server.connections:  # noqa: ASYNC110  # nobody would set an event
+        while server.connections:  # noqa: ASYNC110  # no event signals it
             await asyncio.sleep(0)
 
     longest, whole, _ = await longest_turn(closed())
@@ -424,7 +425,7 @@ async def test_member_change_notices_are_spread_over_turns(broker, monkeypatch):
     writes = counted(monkeypatch, ClientConnection, "_flush")
     clients[0].send(ask(RequestCode.UNREGISTER_CLIENT, clientID="c", consumerGroup="G0"))
     most = await most_of_a_turn(writes, lambda: writes[0] >= len(clients))
-    assert most <= 10 + 1  # and the answer to who leaves
+    assert most <= 10 + 1  # and the answer to the client that leaves
     for client in clients[1:]:
         client.notices += [await client.receive() for _ in range(2 - len(client.notices))]
 
@@ -453,7 +454,8 @@ async def test_clients_closed_together_are_closed_in_one_piece_of_work_a_few_per
         connection.close("enough")
     assert await most_of_a_turn(lost, all_gone) <= 10
     assert lost[0] == len(clients)
-    assert longest_line[0] <= 3  # who needs more turns waits for few, however many go
+    # requests of several turns wait for few others, however many short ones there are
+    assert longest_line[0] <= 3
 
 
 @pytest.mark.parametrize("form", [SerializeType.JSON, SerializeType.ROCKETMQ])
@@ -464,7 +466,7 @@ async def test_answers_to_the_sends_of_a_read_are_part_of_the_turn(broker, form,
     asyncio.get_running_loop().stand_still()
     slow_down(monkeypatch, ClientConnection, "_dispatch_frame", seconds=0.0001)
     slow_down(monkeypatch, ResponseTemplate, "send", seconds=0.0001)
-    slow_down(monkeypatch, FastSend, "process")  # of 64, and so are its answers
+    slow_down(monkeypatch, FastSend, "process")  # a batch of 64 requests and answers
     slow_down(monkeypatch, ResponseTemplate, "send_all")
     count = 2_000
     sends = (send_request("x", opaque=number, serialize_type=form) for number in range(count))

@@ -89,7 +89,7 @@ int mincore(void *address, size_t length, unsigned char *found) {
 
 class BadPage:
     """A page that processes started from now on cannot read; initially all pages are readable. A
-    file that is deleted and created again under its name has other pages."""
+    file that is deleted and recreated under its name has other pages."""
 
     def __init__(self, root, told):
         self._root = root
@@ -97,7 +97,7 @@ class BadPage:
 
     def is_in(self, name, position):
         path = self._root / "store" / name
-        kept = self._root / "kept"  # so that no other file gets its inode
+        kept = self._root / "kept"  # kept open, so that no other file gets its inode
         if not kept.exists():
             kept.hardlink_to(path)
         self._told.write_text(f"{path.stat().st_ino} {position}")
@@ -115,7 +115,7 @@ def bad_page(tmp_path, monkeypatch):
 
 
 class Broker:
-    """A broker process in a directory, and what its clients find."""
+    """A broker process in a directory, and the messages that clients find."""
 
     def __init__(self, process):
         self.process = process
@@ -131,7 +131,7 @@ class Broker:
         self.tell(_put, bodies)
 
     def found(self):
-        """Return what a consumer finds that follows all responses."""
+        """Return the messages of a consumer that follows all responses."""
         return self.tell(_pull_all)
 
     def answers(self):
@@ -171,7 +171,7 @@ async def _with_key(client, key):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Return the stores of a stopped and of a killed broker, with the messages that were sent."""
+    """Return the stores of a stopped and of a killed broker, with their messages."""
     roots = {}
     for end in ("stop", "kill"):
         roots[end] = tmp_path_factory.mktemp(end)

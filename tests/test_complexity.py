@@ -2,9 +2,9 @@
 
 Each case is a reader of foreign data and a shape of input. It reads an input of some size and one
 that is eight times as large, and may take 24 times as long: three times as long as a linear reader,
-which leaves room for caches and neighbours, and much less than a quadratic one, which takes 64
+which leaves room for caches and other processes, and much less than a quadratic one, which takes 64
 times as long. The tests measure the CPU time of the thread. A case over the bound is measured
-again, and its least times count, so that a busy machine does not fail it.
+again, and its minimum counts, so that a busy machine does not fail it.
 """
 
 import contextlib
@@ -65,11 +65,11 @@ GROWTH = 8
 TOLERANCE = 3
 TRIES = 5
 SECONDS_MIN = 0.001
-"""A time below says as much about the clock as about the reader."""
+"""Shorter times depend on the clock's resolution as much as on the reader."""
 
 
 def seconds(read, given):
-    """Return the CPU time of a reader; a refusal of the input is a result as well."""
+    """Return the CPU time of a reader; a refusal of the input counts as a result."""
     begin = time.thread_time()
     with contextlib.suppress(RocketPollError, ValueError):
         read(given)
@@ -77,15 +77,15 @@ def seconds(read, given):
 
 
 def growth(make, size, read):
-    """Return how many times as long an input takes that is larger by `GROWTH`."""
+    """Return how many times as long a `GROWTH` times larger input takes."""
     small_input, large_input = make(size), make(GROWTH * size)
     small = large = float("inf")
-    seconds(read, small_input)  # brings modules and fills caches
+    seconds(read, small_input)  # loads modules and fills caches
     for _ in range(TRIES):
         small = min(small, seconds(read, small_input))
         large = min(large, seconds(read, large_input))
         if not 1 < large / max(small, SECONDS_MIN) / (GROWTH * TOLERANCE) < 4:
-            break  # another try changes nothing
+            break  # another attempt changes nothing
     return large / max(small, SECONDS_MIN)
 
 

@@ -62,7 +62,7 @@ async def test_failed_controller_start_releases_the_store_directory(tmp_path):
 
 def test_advertised_address_is_the_dialed_one_or_broker_ip1(tmp_path):
     class Dialled:
-        local_host = parse_host("192.168.7.7:1234")  # its VIP channel, for one
+        local_host = parse_host("192.168.7.7:1234")  # for example its VIP channel
 
     async def story(broker):
         address = broker.limits.broker_ip1 or "192.168.7.7"
@@ -115,7 +115,7 @@ def test_requests_during_stop_are_refused_after_earlier_ones_are_answered(
             disk.keep_waiting()
             early.send(send_request("early"))
             await broker.until(lambda: broker.store.state().written_offset)
-            if flush_disk_type == "ASYNC_FLUSH":  # something else that a stop waits for
+            if flush_disk_type == "ASYNC_FLUSH":  # a flush is another reason for a stop to wait
                 broker.controller.housekeeping.run_in_thread(disk.wait, lambda _: None)
             stopping = asyncio.ensure_future(broker.controller.stop())
             await asyncio.sleep(0)
@@ -258,7 +258,7 @@ async def test_reloaded_table_limits_apply_at_once(broker, tmp_path):
     assert (tables.groups.max_groups, tables.offsets.max_offsets) == (7, 9)
 
 
-# The reloadable settings, by the values that the parts of a broker use.
+# Paths of the values in use, by reloadable setting.
 VALUES_IN_USE = {
     "maxConnections": "server.limits.max_connections",
     "maxConnectionsPerAddress": "server.limits.max_connections_per_address",

@@ -1,4 +1,4 @@
-"""Retention deletes messages visibly: log, metrics, runtime information, health."""
+"""Deletions by retention are visible: log, metrics, runtime information, health."""
 
 import pytest
 from support.brokers.in_process import on_broker, tell
@@ -29,7 +29,7 @@ def clock():
 
 
 class Recorded:
-    """A deletion log beside offsets of groups and delay levels."""
+    """A deletion log with offsets of groups and delay levels."""
 
     def __init__(self, root, clock):
         self.offsets = offsets_in(root)
@@ -58,7 +58,7 @@ def deleted(*spans, expired=0, forced=0):
 
 
 def the_lines(caplog):
-    """Return the level of one deletion's lines, and the lines, which all fit 200 columns."""
+    """Return level and lines of one deletion; check that all lines fit 200 columns."""
     loggers = "deletion_log", "recent_losses"
     records = [each for each in caplog.records if each.name.endswith(loggers)]
     caplog.clear()

@@ -113,7 +113,7 @@ def test_dockerfile_and_systemd_unit_use_existing_settings():
     arguments = json.loads(start[1])
     assert arguments[:4] == ["rocketpoll", "broker", "--log-format", "json"]
     config = load_config(overrides=arguments[4:])
-    assert (config.metrics_host, config.metrics_port) == ("0.0.0.0", 5557)  # noqa: S104  # in it
+    assert (config.metrics_host, config.metrics_port) == ("0.0.0.0", 5557)  # noqa: S104  # inside the container
     probed = re.search(r"http://127.0.0.1:(\d+)/readyz", dockerfile)
     assert int(probed[1]) == config.metrics_port
     compose = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
@@ -303,7 +303,7 @@ def secret(directory, **files):
 
 
 def test_stateful_set_starts_a_broker_that_its_probes_find_ready(kubernetes, tmp_path):
-    """Started as its container does, with other ports and with the mounts in a directory."""
+    """Started with the container's command, with other ports and with the mounts in a directory."""
     _, _, container, _ = kubernetes
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
     own = {path: str(tmp_path / name) for name, path in mounts.items()}

@@ -1,4 +1,4 @@
-"""The fake disks: faults, full disks, recordings and what a power loss leaves."""
+"""The fake disks: faults, full disks, recordings, and the results of power losses."""
 
 import errno
 import os
@@ -231,7 +231,7 @@ def slow(root):
 
 @pytest.fixture
 def during(slow):
-    """Run a function while an operation of a kind is in progress."""
+    """Return a function that runs another one while an operation of a kind is in progress."""
 
     def do(kind, operation, meanwhile):
         slow.slow_kind = kind

@@ -45,18 +45,19 @@ PATIENCE_SECONDS = 300
 COLUMNS_MAX = 100
 _BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _NOT_OURS = {
-    "README.md": {"five.py"},  # which its reader makes
+    "README.md": {"five.py"},  # the reader creates it
     "docs/embedded.md": {"conftest.py"},
     "README.zh.md": {"five.py"},
     "docs/first-steps.md": {"totals.py", "shop.py", "test_shop.py"},
     "docs/first-steps.zh.md": {"totals.py", "shop.py", "test_shop.py"},
     "docs/operate.md": {"consumequeue/", "index/"},
-    "docs/store.md": {"consumequeue.deleted/", "staging/"},  # of a store
-    "docs/releasing.md": {"dist/"},  # which commands make
+    "docs/store.md": {"consumequeue.deleted/", "staging/"},  # inside a store
+    "docs/releasing.md": {"dist/"},  # commands create it
     "benchmarks/README.md": {"build/"},
-    "docs/adr/0031-the-broker-is-installed-as-rocketpoll-broker.md": {"broker.py"},  # anybody's
+    # a name that any program may have
+    "docs/adr/0031-the-broker-is-installed-as-rocketpoll-broker.md": {"broker.py"},
 }
-"""Paths in backticks that are none of this repository's, by their pages."""
+"""Paths in backticks that do not belong to this repository, by page."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 _WORDS = re.compile(
     r"\b(is told|are told|whoever|lacking|anew|mend(s|ed)?|which is none|as ever"
@@ -105,8 +106,8 @@ def test_links_lead_somewhere():
 
 
 def missing_paths(document, text):
-    """Return the paths in backticks that do not exist: a whole path is relative to the top, others
-    to the folder that the page names, or to the directory of a README."""
+    """Return the paths in backticks that do not exist. A path is relative to the top directory, to
+    a folder that the page names, or to the directory of a README."""
     folders = [ROOT, *(ROOT / folder for folder in re.findall(r"\bare below `([\w/]+/)`", text))]
     if document.name == "README.md":
         folders.append(document.parent)
@@ -160,11 +161,11 @@ _PLACE = r"`([\w*-]+/[\w./*-]+)`"
 _NAMES_AT = re.compile(
     rf"((?:`[A-Za-z_][\w.]*`(?:,? and |, | or ))*`[A-Za-z_][\w.]*`)(?: (?:in|of) | \(){_PLACE}"
 )
-"""Names in backticks with the file they are in: `name` in `file`, `name` (`file`)."""
+"""Names in backticks with their file: `name` in `file`, `name` (`file`)."""
 
 
 def names_elsewhere(text):
-    """Return the names that are not in the file that a text gives for them."""
+    """Return the names that do not occur in the file that a text gives for them."""
     elsewhere = []
     for names, place in _NAMES_AT.findall(" ".join(text.split())):
         paths = ROOT.glob(place.rstrip("/"))
@@ -201,8 +202,8 @@ def test_name_that_is_not_in_the_file_beside_it_is_found(text, elsewhere):
 
 
 def test_paths_of_all_kinds_in_contributing_exist():
-    """Paths of bugs, settings, dashboards and folders are included, which other pages have of
-    stores."""
+    """This includes paths of bugs, settings, dashboards and folders, which on other pages are those
+    of stores."""
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
     paths = [
         code
@@ -265,7 +266,8 @@ def test_make_targets_on_pages_exist():
 
 
 def test_campaigns_that_make_lengthens_are_run_by_it_though_they_are_wide():
-    """A target that gives a number of rounds to a test that it deselects would silently pass."""
+    """Otherwise a target could set the number of rounds of a test that it deselects, and silently
+    pass."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     [recipe] = re.findall(r"^restarts: \$.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     assert "ROCKETPOLL_AGGREGATE_RESTARTS=$(ROUNDS)" in recipe
@@ -321,7 +323,7 @@ def imports_of(text):
 
 
 def programs():
-    """Return each program of pages, notebooks and examples, by its place."""
+    """Return each program of pages, notebooks and examples, with its place."""
     for document in DOCUMENTS:
         name = name_of(document)
         for block in re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL):
@@ -347,7 +349,7 @@ _OF_INTERNALS = {
     "examples/wire_tour.py",  # shows the wire
     "notebooks/long-polling.ipynb",  # shows the broker's side of a pull
 }
-"""Programs that show how things work inside, and import what may change with any release."""
+"""Programs that show internals, and import names that may change with any release."""
 
 
 def test_everything_that_pages_import_of_ours_is_public():
@@ -356,7 +358,7 @@ def test_everything_that_pages_import_of_ours_is_public():
     for where, text in programs():
         try:
             found = list(imports_of(text))
-        except SyntaxError:  # a part of a program, or with dots for what is left out
+        except SyntaxError:  # a part of a program, or one with dots for omissions
             continue
         for module, name in found:
             if (module or "").partition(".")[0] not in {"rmq_spark", "broker", "rocketpoll"}:
@@ -474,8 +476,8 @@ def test_typed_bodies_page_spark_program_writes_and_reads_rows(tmp_path):
     ],
 )
 def test_programs_of_a_spark_page_run_in_sequence(tmp_path, page, said):
-    """The blocks form one program, and each prints what its page says."""
-    elsewhere = re.compile(r"/etc/|profile=")  # of TLS and of users: files of a cluster
+    """The blocks form one program, and each prints the output on its page."""
+    elsewhere = re.compile(r"/etc/|profile=")  # TLS and users need files of a cluster
     blocks = [each for each in python_of(f"docs/{page}.md") if not elsewhere.search(each)]
     program = "\nprint('====')\n".join(blocks)
     program = program.replace("query.awaitTermination(60)", "query.processAllAvailable()")
@@ -484,7 +486,7 @@ def test_programs_of_a_spark_page_run_in_sequence(tmp_path, page, said):
             broker.send("orders", "one", "two", tags="created")
         program = program.replace("localhost:9876", broker.address).replace("port=5559", "port=0")
         (tmp_path / "program.py").write_text(program, encoding="utf-8")
-        done = python("-u", "program.py", cwd=tmp_path)  # in order with what Spark prints
+        done = python("-u", "program.py", cwd=tmp_path)  # unbuffered, in order with Spark's output
     assert done.returncode == 0, done.stderr
     for words, printed in zip(said, done.stdout.split("====\n"), strict=True):
         assert words in printed, done.stdout
@@ -526,7 +528,7 @@ def test_opentelemetry_page_programs_run(tmp_path):
     first, polls = python_of("docs/opentelemetry.md")
     with EmbeddedBroker() as broker:
         broker.create_topic("checkouts")
-        # In a process of its own: the provider of a process can be set once.
+        # In a separate process, because a process sets its provider only once.
         program = f"{first}\n{polls}".replace("localhost:9876", broker.address)
         done = python("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -547,11 +549,11 @@ def test_asyncio_page_lists_all_methods():
 
 
 def printed_by_consumers(broker, block):
-    """Return what the first program of the consumers page prints, without bodies, in order."""
+    """Return the output of the first program of the consumers page, without bodies, in order."""
     printed, lines = queue.SimpleQueue(), []
 
     def enter(_):
-        """Press Enter once both consumers have received what they need."""
+        """Press Enter once both consumers have received their messages."""
         while len(lines) < 3:
             lines.append(printed.get(timeout=PATIENCE_SECONDS)[:2])
 
@@ -684,7 +686,7 @@ def test_limits_on_the_wire_page_equal_the_code():
 
 
 def test_pages_install_no_package_that_is_on_no_index():
-    """Until there is a release, an index has no rocketpoll, or another project's."""
+    """Before the first release, an index has no rocketpoll, or another project's."""
     metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     if not re.search(r'^repository = ""$', metadata, re.MULTILINE):
         return
@@ -713,7 +715,8 @@ def test_prose_is_wrapped_at_100_columns():
 
 
 def test_pages_keep_to_the_words_that_their_readers_use():
-    """*Behind* is for lag and positions, not for time; for the others there are plainer words."""
+    """*Behind* is for lag and positions, not for time; the other words have plainer
+    alternatives."""
     found = []
     for document in DOCUMENTS:
         name = name_of(document)

@@ -1,5 +1,5 @@
-"""Docstrings stand alone: in an editor, in `help()` and in a reference,
-without the lines around them.
+"""Docstrings stand alone: in an editor, in `help()` and in a reference, without the lines around
+them.
 
 A sentence that leans on its surroundings ("The same.", "Whether it is.") says nothing there. What
 counts here is how the docstrings of classes, functions and documented names begin, and that they
@@ -68,7 +68,7 @@ class Docstring(NamedTuple):
 
 
 def docstrings_of(source: str) -> Iterator[Docstring]:
-    """Yield the docstrings of classes and functions, and those behind assignments."""
+    """Yield the docstrings of classes and functions, and the strings after assignments."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
@@ -96,8 +96,8 @@ def faults_of(source: str, rules: Mapping[str, re.Pattern[str]] = RULES) -> list
 
 
 def public_functions(door: Any) -> Iterator[tuple[str, Callable[..., Any], str]]:
-    """Yield name, function and docstring of what a package exports: functions, the methods of its
-    classes, and the classes themselves where arguments are all that describes them."""
+    """Yield name, function and docstring of the exports of a package: functions, methods of
+    classes, and classes that only their arguments describe."""
     for name in door.__all__:
         exported = getattr(door, name)
         if inspect.isfunction(exported):
@@ -141,7 +141,7 @@ LEANING = re.compile(
     r"|see `[\w.]+`|threaded (one|producer|consumer)'?s?)",
     re.IGNORECASE,
 )
-"""Words that send a reader to another docstring for what this one takes, returns or raises."""
+"""Words that send a reader to another docstring for arguments, results or errors."""
 
 
 @pytest.mark.parametrize("door", FRONT_DOORS)
@@ -191,7 +191,8 @@ def undescribed_fields(kind: type) -> list[str]:
 
 
 def unnamed_attributes(error: type[BaseException]) -> list[str]:
-    """Return what an error's own constructor sets and no docstring of its kinds names."""
+    """Return the attributes that an error's constructor sets and no docstring of its
+    classes names."""
     if "__init__" not in vars(error):
         return []
     names = [

@@ -28,7 +28,7 @@ from rmq_spark.errors import (
 
 ROOT = Path(__file__).parent.parent
 UNSEEN = {"SuspectRecord", "UnknownMember"}
-"""Errors that never leave their room."""
+"""Errors that users never see."""
 
 
 def kinds_of(kind):
@@ -63,7 +63,7 @@ def test_error_text_has_place_needed_and_found():
 
 def test_error_survives_pickling():
     error = FrameError("frame", at=3, needed="more", found=b"x")
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # the test's own data
     assert type(again) is FrameError
     assert (str(again), again.at, again.found) == (str(error), 3, "b'x'")
 
@@ -86,7 +86,7 @@ def test_error_excerpt_of_bad_input_is_short(found):
 def test_error_with_a_long_place_is_shortened_and_survives_pickling():
     error = WireError("header", at="k" * 9_999_999, needed="text", found=5)
     assert len(str(error)) < 300
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  # our own bytes
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  # the test's own data
 
 
 def test_sanitize_makes_any_text_printable():
@@ -140,7 +140,7 @@ def test_every_error_is_named_on_its_page():
 def test_traceback_ends_with_the_place_of_the_errors_page(monkeypatch, pages, note):
     monkeypatch.setattr(errors, "PAGES", pages)
     error = RouteNotFound("orders")
-    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))  # noqa: S301  # ours
+    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))  # noqa: S301  # the test's own data
     for each in (error, again):
         assert traceback.format_exception_only(type(each), each)[1:] == [f"{note}\n"]
         assert "See" not in str(each)

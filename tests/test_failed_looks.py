@@ -55,7 +55,7 @@ def test_survey_that_failed_is_read_again_for_the_next_page(fault):
     clock, read = Clock(), Failing("10 GB", fault)
     survey = Survey("sizes", read, now=clock)
     assert survey.get(["T"]).values == {}
-    for _ in range(2):  # the second page shows what the first has read
+    for _ in range(2):  # the second page shows the values read for the first
         _wait_for_threads("sizes")
         found = survey.get(["T"])
         assert (found.values, found.error, found.is_complete) == ({"T": "10 GB"}, None, True)

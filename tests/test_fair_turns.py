@@ -52,7 +52,7 @@ def test_each_item_comes_once_in_order_and_waits_for_one_of_each_other_client(mo
             assert item == waiting[address, connection].pop(0)
             heads_since.pop(address)
             heads_since = {other: count + 1 for other, count in heads_since.items()}
-            # no address is served twice before another that waits
+            # no address is served twice while another one waits
             assert max(heads_since.values(), default=0) <= 2
             if any(waiting[address, each] for each in range(3)):
                 heads_since[address] = 0

@@ -25,7 +25,7 @@ def flush(file):
 
 
 def found(file):
-    """Return everything that a power loss may leave, without torn pages."""
+    """Return every content that a power loss may leave, without torn pages."""
     return {image.content for image in every_state(file.draw)}
 
 
@@ -58,7 +58,7 @@ def test_page_versions_match_a_full_history(steps):
     """The full history has the versions of each page, and the times of flushes."""
     file, under_way, failed = durable(3 * PAGE), [], []
     history = {page: [(-1, 0)] for page in range(3)}
-    first = dict.fromkeys(range(3), 0)  # of the versions that may be found
+    first = dict.fromkeys(range(3), 0)  # the first version that may be found
     for at, (step, number) in enumerate(steps):
         if step == "write":
             value = at % 255 + 1

@@ -1,6 +1,5 @@
 """Three walkthroughs of new users, with the commands and programs of their page, from an empty
-folder.
-"""
+folder."""
 
 import json
 import os
@@ -25,7 +24,7 @@ KAFKA = "From Kafka"
 BACKEND = "A backend with FastAPI and pytest"
 LONG_SECONDS = 300
 WALK_SECONDS_MAX = 150
-"""No walk takes longer, beside installing and the start of Spark."""
+"""Maximum seconds of a walkthrough, without installation and the start of Spark."""
 POST = """
 from fastapi.testclient import TestClient
 from shop import app
@@ -42,13 +41,14 @@ def blocks(title, language):
 
 
 def walked(title, pasted):
-    """Return the walk of a section: commands are typed, programs copied, and each is read."""
+    """Return the walkthrough of a section: commands are typed, programs copied, and
+    each is read."""
     steps = Walk()
     for line in commands(PAGE, title):
         steps.type(line)
         steps.read()
     for _ in range(pasted):
-        steps.point()  # the button that copies
+        steps.point()  # the copy button
         steps.press(2)  # paste, and run or save
         steps.read()
     return steps
@@ -70,7 +70,7 @@ def python(*words, cwd, address):
 
 
 def rocketpoll(line, folder, address):
-    """Run a command of the page, at this broker."""
+    """Run a command of the page with this broker."""
     program, *words = line.split()
     assert program == "rocketpoll"
     return python("-m", "rocketpoll", *words, cwd=folder, address=address)

@@ -1,6 +1,5 @@
-"""The README's commands are what runs in a bare Debian, with this machine's
-mirrors and registries.
-"""
+"""`make fresh` runs the README's commands in a bare Debian, with this machine's mirrors and
+registries."""
 
 import os
 import sys

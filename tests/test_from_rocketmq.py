@@ -1,4 +1,4 @@
-"""The page for readers of RocketMQ's code names only things, files and tests that exist."""
+"""The page for readers of RocketMQ's code names only existing objects, files and tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINK = re.compile(r"\[`([\w.]+)`\]\(\.\./([\w./]+\.py)\)")
 
 
 class Row(NamedTuple):
-    """A row of the page: what it says of one thing of RocketMQ's."""
+    """A row of the page: one object of RocketMQ and its equivalent."""
 
     rocketmqs: tuple[str, ...]
     here: str
@@ -64,8 +64,8 @@ def module_at(path):
 
 @cache
 def fields_of(owner):
-    """Return the fields of a class, declared or assigned to `self`, including those
-    of its bases."""
+    """Return the fields of a class, declared or assigned to `self`, including those of
+    its bases."""
     fields = set()
     for each in owner.__mro__:
         if not each.__module__.startswith(("rmq_spark.", "rocketpoll.")):

@@ -100,7 +100,7 @@ async def test_slow_hold_sweep_is_logged(broker, caplog):
     for number in (1, 2):
         assert "checking the held pulls" not in caplog.text
         broker.move(5)
-        while len(sweeps) < number:  # noqa: ASYNC110  # nobody would set an event
+        while len(sweeps) < number:  # noqa: ASYNC110  # no event signals it
             await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert "checking the held pulls of 3 queues took 1" in caplog.text
@@ -125,7 +125,7 @@ def test_sweep_rescues_and_counts_an_overlooked_held_pull(tmp_path, caplog):
         broker.make_topic("T")
         consumer.send(pull_request(0, suspend_ms=60_000))
         await broker.held(1)
-        broker.holds.notify_message_arriving = lambda *_: 0  # as if nobody were told
+        broker.holds.notify_message_arriving = lambda *_: 0  # suppress the notification
         await producer.put("a")
         assert broker.holds.hold_count == 1
         del broker.holds.notify_message_arriving
@@ -159,7 +159,7 @@ def test_client_without_heartbeats_is_closed(tmp_path, caplog):
         await client.heartbeat("G", "T")
         for seconds in (100, 19):
             broker.move(seconds)
-            await client.ask(0, opaque=3)  # it is not idle
+            await client.ask(0, opaque=3)  # so that it is not idle
         broker.move(12)
         assert await client.closed() == b""
 
@@ -325,7 +325,7 @@ def test_hanging_checkpoint_does_not_block_offsets_cleaning_or_deletion(tmp_path
 
 @on_broker(maxOpenFiles=18)
 async def test_checkpoint_comes_early_when_many_files_are_unflushed(broker):
-    """Otherwise a write to another queue would wait for a flush, and block everybody."""
+    """Otherwise a write to another queue would wait for a flush, and block all clients."""
     client = await broker.connect()
     assert not broker.store.is_flush_due
     for number in range(10):
@@ -337,7 +337,7 @@ async def test_checkpoint_comes_early_when_many_files_are_unflushed(broker):
 
 
 def test_broker_stop_does_not_wait_for_a_hanging_checkpoint(tmp_path, monkeypatch):
-    """Nothing is lost: the next start is one after a crash."""
+    """Nothing is lost: the next start recovers as after a crash."""
     monkeypatch.setattr(housekeeping, "_STORE_JOBS_STOP_SECONDS", 0.05)
     monkeypatch.setattr(checkpointer, "_LAST_CHECKPOINT_SECONDS", 0.05)
     disk = FaultyDisk(slow="consumequeue")

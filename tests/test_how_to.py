@@ -176,7 +176,7 @@ def test_how_to_consumer_is_stuck_names_the_stuck_consumer(capsys, broker):
 
 
 def test_broker_addresses_page_reaches_a_broker_through_nat(capsys):
-    away = "192.0.2.1"  # of no machine: RFC 5737
+    away = "192.0.2.1"  # an address without a machine: RFC 5737
     with EmbeddedBroker(brokerIP1=away) as broker:
         run(block_of("docker-and-nat"), broker.address)
     assert "SEND_OK" in capsys.readouterr().out
@@ -213,7 +213,7 @@ def test_how_to_page_spark_programs_answer_their_questions(broker, tmp_path):
     program = "\nprint('====')\n".join(map(block_of, ON_SPARK))
     program = program.replace("localhost:9876", broker.address)
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
-    done = python("-u", "program.py", cwd=tmp_path)  # in order with what Spark prints
+    done = python("-u", "program.py", cwd=tmp_path)  # unbuffered, in order with Spark's output
     assert done.returncode == 0, done.stderr
     for said, printed in zip(ON_SPARK.values(), done.stdout.split("====\n"), strict=True):
         assert said in printed, done.stdout
@@ -226,7 +226,7 @@ def test_entry_for_the_list_of_data_sources_prints_its_example(tmp_path, monkeyp
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--master local[2] {settings} pyspark-shell")
     page = (ROOT / "docs" / "assets" / "pyspark-data-sources.md").read_text(encoding="utf-8")
     program = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
-    program = program.replace("/tmp/rocketmq-example", str(tmp_path / "checkpoint"))  # noqa: S108  # its
+    program = program.replace("/tmp/rocketmq-example", str(tmp_path / "checkpoint"))  # noqa: S108  # the page's directory
     with EmbeddedBroker() as broker:
         program = program.replace("localhost:9876", broker.address)
         (tmp_path / "program.py").write_text(program, encoding="utf-8")
@@ -248,7 +248,8 @@ def test_how_to_page_pipeline_test_passes(tmp_path):
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="the page needs the openssl command")
 def test_commands_for_a_company_set_up_tls_and_acls_as_written(tmp_path):
-    """A shell runs them word for word but for the port; then three users try their rights."""
+    """A shell runs the commands as written, except for the port; then three users try
+    their rights."""
     program = tmp_path / "bin" / "rocketpoll"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rocketpoll "$@"\n', encoding="utf-8")
@@ -271,7 +272,7 @@ def test_commands_for_a_company_set_up_tls_and_acls_as_written(tmp_path):
         "set -eu\n"
         + set_up.replace(started, waiting).replace("localhost:9876", f"localhost:{port}")
         + f"cat >> profiles.ini << END\n{users}END\n"
-        + questions.replace("--topic orders", "--topic orders || true")  # there may be no Java
+        + questions.replace("--topic orders", "--topic orders || true")  # Java may be missing
         + "echo one | rocketpoll produce orders --profile shop\n"
         "rocketpoll consume orders --profile shop && exit 1\n"
         "echo two | rocketpoll produce orders --profile billing && exit 1\n"

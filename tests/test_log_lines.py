@@ -1,4 +1,4 @@
-"""Log lines fit 200 columns with names as long as clusters have them."""
+"""Log lines fit 200 columns with names as long as those of real clusters."""
 
 import ast
 import logging
@@ -69,13 +69,13 @@ EXAMPLES = {
 """Long examples for arguments of log calls, by the last name in them; others are short."""
 
 NUMBERS = {"SINKS_MAX": 10_000, "code": 310, "port": 10_909}
-"""Numbers that are smaller than others."""
+"""Smaller example numbers, for names whose numbers have few digits."""
 
 OF_ERRORS = {"error", "failure", "outcome", "reason", "refusal", "refused", "why"}
-"""Last names in arguments that are errors."""
+"""Last names of arguments that are errors."""
 
 WHOLE = {"%s", "%s%s", "%s: %s"}
-"""Formats of lines whose text was made elsewhere."""
+"""Formats of lines whose text is composed elsewhere."""
 
 
 def _last_name(argument):
@@ -90,7 +90,7 @@ def _last_name(argument):
 
 
 def _texts(tree):
-    """Return the texts that have names in a module or function, by name."""
+    """Return the named texts of a module or function, by name."""
     texts = {}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Constant):
@@ -137,7 +137,7 @@ def _log_calls(path):
 def _reported_losses(path):
     """Yield the line, the format and the arguments of each loss that a file of the broker reports.
 
-    Their texts are f-strings, or constants; other ones are made elsewhere.
+    Their texts are f-strings or constants; others are composed elsewhere.
     """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if (

@@ -114,9 +114,7 @@ def test_topic_missing_in_its_table_returns_with_its_messages(tmp_path, caplog):
         await client.put("b", topic="Wide", queue_id=6, queue_nums=8)
         broker.make_topic("Kept", queues=7)
         for topic in ("Sent", "Wide"):
-            broker.controller.tables.topics.delete(
-                topic
-            )  # what was saved last knows nothing of them
+            broker.controller.tables.topics.delete(topic)  # the last save does not contain them
 
     async def second(broker):
         client = await broker.connect()

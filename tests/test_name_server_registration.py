@@ -1,4 +1,4 @@
-"""Registration at name servers: when it happens, what is sent, and what a failure leads to."""
+"""Registration at name servers: when it happens, what it sends, and the results of failures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class NameServer:
                     for name, address in self.masters.items()
                 }
                 body = encode_body(ClusterInfo(broker_addr_table=brokers))
-            peer.send(request._replace(code=905, flag=2))  # a request of its own, one-way
+            peer.send(request._replace(code=905, flag=2))  # a one-way request to the broker
             peer.send(request.respond(self.code, "as the test says", body=body))
 
     @property
@@ -77,7 +77,7 @@ class Timer(NamedTuple):
 
 
 class Clock:
-    """A loop whose time tests move; jobs run at once, or when released."""
+    """A loop whose time tests move; jobs run immediately, or when released."""
 
     def __init__(self):
         self.now = 100.0
@@ -115,7 +115,7 @@ class Clock:
 def error_of(job):
     try:
         job()
-    except Exception as error:  # as a pool of threads
+    except Exception as error:  # as a thread pool does
         return error
     return None
 
@@ -133,7 +133,7 @@ def clock():
 
 @pytest.fixture
 def made(clock):
-    """Return a registration at servers; ``saved`` has the lists of its topics in turn."""
+    """Return a registration at servers; ``saved`` has successive lists of its topics."""
     connections = []
 
     def make(*servers, saved=None, broker=SELF):
@@ -167,7 +167,8 @@ def test_registration_has_address_topics_version_and_checksum(made):
     assert header.body_crc32 == zlib.crc32(body) & 0x7FFFFFFF
     wrapper = decode_body(RegisterBrokerBody, body).topic_config_serialize_wrapper
     assert wrapper.data_version == DataVersion(timestamp=5, counter=1)
-    assert wrapper.topic_config_table["orders"].perm == 5  # the topic's inherit, and no write
+    # the topic's inherit flag, and no write permission
+    assert wrapper.topic_config_table["orders"].perm == 5
     assert b'"filterServerList":[]' in body
 
 
@@ -345,7 +346,7 @@ def test_stopped_broker_unregisters_and_a_new_topic_is_registered_when_it_is_sav
             with Admin(broker.address) as admin:
                 admin.create_topic("orders", 2)
                 while not any(b'"orders"' in body for _, body in registrations(name_server)):
-                    admin.topics()  # the registration follows the answer
+                    admin.topics()  # the registration runs before the next request
             header, _ = registrations(name_server)[-1]
             assert (header.broker_addr, header.broker_name) == (broker.address, "broker-x")
         assert name_server.codes.count(RequestCode.UNREGISTER_BROKER) == 1

@@ -87,4 +87,4 @@ def test_notebook_runs_in_a_kernel_with_the_kept_output(path, tmp_path):
     if any("SparkSession" in cell.source for cell in code_of(notebook)) and java_fault():
         pytest.skip("Spark needs Java")
     assert shapes_of(run(path, tmp_path)) == shapes_of(notebook)
-    assert list(Path(tmp_path).iterdir()) == []  # it leaves no files where it works
+    assert list(Path(tmp_path).iterdir()) == []  # it leaves no files in its working directory

@@ -1,4 +1,4 @@
-"""The broker and the client on macOS, the client on Windows: whether names are missing there."""
+"""The broker and the client on macOS, the client on Windows: no missing names are used."""
 
 import os
 import subprocess

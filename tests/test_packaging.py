@@ -1,4 +1,4 @@
-"""Packaging: a wheel and a source archive install and work next to other packages."""
+"""A wheel and a source archive install and work next to other packages."""
 
 import re
 import shutil
@@ -100,7 +100,7 @@ def built(tmp_path_factory):
 
 
 def copied(directory):
-    """Copy the sources, as somebody who builds them has them."""
+    """Copy the sources that a build needs."""
     left_out = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "tests")
     shutil.copytree(ROOT, directory, symlinks=True, ignore=left_out)
     return directory
@@ -121,7 +121,7 @@ def site(built, newcomer):
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """Return the wheel of another distribution that is called broker, and owns that name."""
+    """Return the wheel of another distribution called broker, which owns that name."""
     directory = tmp_path_factory.mktemp("theirs")
     (directory / "broker").mkdir()
     (directory / "broker" / "__init__.py").write_text("NAME = 'theirs'\n", encoding="utf-8")
@@ -172,8 +172,8 @@ def test_source_archive_builds_the_same_wheel(built, tmp_path):
     with tarfile.open(built[1]) as archive:
         archive.extraction_filter = getattr(
             tarfile, "data_filter", None
-        )  # Debian 12's Python has none
-        archive.extractall(tmp_path)  # noqa: S202  # our own
+        )  # missing in Debian 12's Python
+        archive.extractall(tmp_path)  # noqa: S202  # our own archive
     [sources] = tmp_path.iterdir()
     wheel = build("wheel", sources, tmp_path)
     assert sorted(zipfile.ZipFile(wheel).namelist()) == sorted(zipfile.ZipFile(built[0]).namelist())
@@ -209,11 +209,11 @@ def test_distribution_named_broker_and_ours_coexist(built, theirs, newcomer, tmp
 
 
 def test_editable_install_follows_its_sources(tmp_path):
-    """By a plain ``pip install -e .``, here with the setuptools of the tests."""
+    """A plain ``pip install -e .``, here with the setuptools of the tests."""
     python = bare_python(tmp_path / "venv", *NEEDED, *SETUPTOOLS, "pyspark", "py4j")
     [packages] = (tmp_path / "venv").glob("lib/python3*/site-packages")
     [info] = Path(setuptools.__file__).parent.parent.glob("setuptools-*.dist-info")
-    (packages / info.name).symlink_to(info)  # it finds its own commands by that
+    (packages / info.name).symlink_to(info)  # its commands are found by this name
     clone = copied(tmp_path / "clone")
     pip(python, "install", "--no-build-isolation", "--editable", clone)
     away = tmp_path / "away"
@@ -277,7 +277,7 @@ def test_command_line_runs_as_a_module_without_a_script(site, tmp_path):
 
 @pytest.mark.parametrize("installed", ["editable", "wheel"])
 def test_users_project_is_type_checked_strictly(site, tmp_path, installed):
-    """The types reach the user by either way of installation; here ours is editable."""
+    """Types reach the user by either way of installation; here ours is editable."""
     (tmp_path / "shop.py").write_text(TYPED, encoding="utf-8")
     python = site if installed == "wheel" else sys.executable
     done = run(

@@ -14,7 +14,7 @@ from support.suite.selection import count
 
 
 def model_of(**files):
-    """Return a model of files in its root, all of them durable."""
+    """Return a model of durable files in its root."""
     return PowerLossModel({PurePath(name): Image.of(data) for name, data in files.items()})
 
 
@@ -122,7 +122,7 @@ def test_power_loss_model_refuses_duplicate_names_and_missing_directories():
     assert model.find(path("a/y")) is None
 
 
-# Few names, so that they are taken again and again.
+# Few names, so that they are reused often.
 DIRECTORIES = ("a", "b")
 NAMES = ("a/x", "b/x", "b/y")
 numbers = st.integers(0, 5)
@@ -194,7 +194,7 @@ def test_possible_names_follow_exactly_from_the_history(steps):
 
 
 def allowed(changes_of_all):
-    """Yield every outcome: of each file all durable changes, and any number of later ones."""
+    """Yield every outcome: for each file all durable changes, and any number of later ones."""
     of_one = {}
     for number, (file, _, _, unflushed) in enumerate(changes_of_all):
         of_one.setdefault(file, []).append((number, not unflushed))
@@ -216,7 +216,7 @@ def allowed(changes_of_all):
         yield frozenset({**dict.fromkeys(DIRECTORIES), **left}.items())
 
 
-# ---- the states
+# ---- drawn states
 
 
 def some_changes():

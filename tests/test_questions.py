@@ -1,4 +1,4 @@
-"""Requests from the broker to a client get a reply once, or are given up once."""
+"""Requests from the broker to a client get one reply, or fail once."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Recent losses: one entry for each kind, for an hour, with their number in it."""
+"""Recent losses: one entry for each kind, kept for an hour, with the number of losses."""
 
 import logging
 

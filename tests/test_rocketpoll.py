@@ -1,4 +1,4 @@
-"""The `rocketpoll` package exports every name lazily, and all errors in one place."""
+"""The `rocketpoll` package exports every name lazily, and all errors in one module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import rocketpoll.errors
 import rocketpoll.spark
 
 ALIASES = {"LitePullConsumer": "Consumer"}
-"""RocketMQ's names of classes."""
+"""RocketMQ's names of our classes."""
 
 
 def test_rocketpoll_exports_every_name():
@@ -29,7 +29,8 @@ def test_rocketpoll_exports_every_name():
 
 
 def test_submodules_are_attributes_without_an_import_of_their_own(tmp_path):
-    """As in `except rocketpoll.errors.SendFailed`, which would hide the failed send."""
+    """Otherwise `except rocketpoll.errors.SendFailed` would raise an AttributeError that hides the
+    failed send."""
     done = python_program(
         "import rocketpoll\n"
         "print(rocketpoll.errors.SendFailed.__name__, rocketpoll.aio.Producer.__name__,"
@@ -115,7 +116,7 @@ def test_doctor_sees_that_pyspark_python_is_unset(tmp_path):
 
 
 def unset_python() -> dict[str, str]:
-    """Return the environment without the choice of a Python for Spark's workers."""
+    """Return the environment without the variables that select a Python for Spark's workers."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
 
 
@@ -167,7 +168,7 @@ PUBLIC = {
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_help_of_public_classes_lists_only_documented_public_names(name):
-    """Requests of brokers, pull tasks and fork hooks are implemented behind these classes."""
+    """Requests of brokers, pull tasks and fork hooks are implemented in private classes."""
     public = getattr(rocketpoll, name)
     names = [each for each in dir(public) if not each.startswith("_")]
     assert names == sorted(PUBLIC[name].split())

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 GROUPS = ("producers", "consumers", "admin", "testing")
 ELEMENTS_MAX = 8_000
-"""Most elements of a page, which a browser shows within a second or two."""
+"""Maximum number of elements of a page; a browser shows that many within a second or two."""
 
 
 class Links(HTMLParser):
@@ -56,7 +56,7 @@ def test_site_links_lead_to_existing_places(site):
     pages = pages_of(site)
     lost = []
     for page, links in pages.items():
-        if page.name == "404.html":  # its links are for a server's root
+        if page.name == "404.html":  # its links are relative to a server's root
             continue
         for target in links.targets:
             if re.match(r"https?:|mailto:|data:|javascript:", target):
@@ -166,7 +166,8 @@ def public_methods(kind):
 @pytest.mark.deep
 @needs_mkdocs
 def test_the_page_of_all_names_leads_to_each_anchor_of_the_pages_of_groups(site):
-    """So that its own anchors, to which others may link, stay; a page of all is slow to load."""
+    """A page with all documentation would be slow to load; the anchors stay, because others may
+    link to them."""
     reference = site / "reference"
     described = set()
     for page in GROUPS:

@@ -15,7 +15,7 @@ WIDE = {"viewport": {"width": 1280, "height": 900}}
 PATIENCE_MS = 120_000
 OPENED_AGAIN_MS = 60_000
 CONTRAST_MIN = 4.5
-"""Contrast of text that the accessibility guidelines of the W3C require (WCAG 2, level AA)."""
+"""Contrast of text that the W3C's accessibility guidelines require (WCAG 2, level AA)."""
 
 OUTSIDE = """() => {
   const scrolls = (each) => ["auto", "scroll", "hidden"].includes(getComputedStyle(each).overflowX);
@@ -65,7 +65,7 @@ CONTRASTS = """() => {
 
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_):
-        """Do not log requests."""
+        """Log no requests."""
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +164,9 @@ QUESTIONS = {
 def looked_for(page, asked):
     """Return the addresses that the search shows for these words, the best first.
 
-    A page that could not load what it searches does not try again: it is opened once more. That
-    happens where others make networks on the machine, at which a browser drops its requests.
+    A page that could not load the search index does not try again, so it is opened once more. This
+    happens when others create network interfaces on the machine: the browser then drops its
+    requests.
     """
     for _ in range(PATIENCE_MS // OPENED_AGAIN_MS):
         page.goto("/index.html")

@@ -131,7 +131,7 @@ def test_crash_while_writing_the_first_offset_counts_as_before_any_read(started)
 def test_delayed_message_reaches_the_stream_when_the_clock_advances(
     started, rocketpoll_broker, rocketpoll_topic
 ):
-    from rocketpoll import Message  # noqa: PLC0415  # beside what it is for
+    from rocketpoll import Message  # noqa: PLC0415  # imported late: only this test needs it
 
     with started() as stream, rocketpoll_broker.producer() as producer:
         producer.send(Message(rocketpoll_topic, b"later", delay_level=18))
@@ -241,7 +241,8 @@ def test_unexpected_stream_failure_fails_the_test(started):
         run()
 
 
-AB, NAN, OTHER = Row("a", "b"), float("nan"), float("nan")  # two, as Python finds one equal
+# two, because Python finds an object equal to itself in a list
+AB, NAN, OTHER = Row("a", "b"), float("nan"), float("nan")
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_rows_that_differ_are_shown_side_by_side(started):
             stream.check_answer(("one", 1), ("three", 3))
         _, missing, unexpected, columns = str(told.value).splitlines()
         assert missing == "missing: ('one', 1), ('three', 3)"
-        rows = {"Row(text='one')", "Row(text='two')"}  # of two queues, in any order
+        rows = {"Row(text='one')", "Row(text='two')"}  # from two queues, in any order
         assert set(unexpected.removeprefix("not expected: ").split(", ")) == rows
         assert columns == "its columns are text"
 
@@ -353,7 +354,7 @@ def test_stream_test_can_be_reused_and_starts_over(started):
             stream.process_all()
         stream.check_answer(("one",), ("two",))
     with stream:
-        stream.process_all()  # in one batch now, and not beside those of before
+        stream.process_all()  # in one new batch, separate from the earlier ones
         stream.check_answer(("one",), ("two",))
 
 

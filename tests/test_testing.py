@@ -44,7 +44,7 @@ def test_waiting_in_vain_gives_the_last_answer():
 
 
 class _Batch:
-    isStreaming = False  # noqa: N815  # Spark's name
+    isStreaming = False  # noqa: N815  # name in Spark's interface
 
 
 WRONG = {

@@ -38,7 +38,7 @@ sys.settrace(trace)
 runpy.run_path(path, run_name="__main__")
 print(steps)
 '''
-"""A program that runs another one and, at one of its steps, kills it."""
+"""A program that runs another one and kills it at one of its steps."""
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def run(program, *arguments, at=0):
 
 
 def delivered(broker):
-    """Return how often each order has arrived, by its number."""
+    """Return the number of deliveries of each order, by order number."""
     if broker.ask(lambda controller: controller.tables.topics.get("orders")) is None:
         return Counter()
     table = read_table("orders", address_of(broker), columns=["keys"])
@@ -95,7 +95,7 @@ def orders_in(database, table):
 @pytest.mark.parametrize("program", OUTBOXES)
 def test_outbox_program_sends_what_it_stores(broker, tmp_path, program):
     database = tmp_path / "orders.db"
-    for _ in range(2):  # the second time there is nothing to do
+    for _ in range(2):  # the second run finds nothing to do
         run(program, database, address_of(broker), 1, 2, 3)
         assert delivered(broker) == {1: 1, 2: 1, 3: 1}
 

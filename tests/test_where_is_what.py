@@ -1,4 +1,4 @@
-"""Each place that where-is-what.md names exists and contains the names in its row."""
+"""Each file that where-is-what.md names exists and contains the names in its row."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""AccessControl: identities of connections, refusals, and what is allowed to whom."""
+"""AccessControl: identities of connections, refusals, and the rights of users."""
 
 import pytest
 from support.brokers.connections import FakeConnection

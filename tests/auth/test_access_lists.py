@@ -1,4 +1,4 @@
-"""Access lists of RocketMQ 5: which rule decides, and what a list may hold."""
+"""Access lists of RocketMQ 5: the deciding rule, and the valid lists."""
 
 import json
 from ipaddress import ip_address, ip_network
@@ -23,7 +23,7 @@ from rocketpoll.broker.auth.access_lists import (
 from rocketpoll.broker.auth.request_rights import RIGHTS
 from rocketpoll.broker.auth.rights import Action, Need, ResourceType
 
-# ---- the same decisions as RocketMQ 5.5.0's
+# ---- the same decisions as RocketMQ 5.5.0
 
 
 def acl_of(policies):
@@ -46,7 +46,7 @@ def test_access_list_decides_as_rocketmq_does(vector):
         assert None in decisions
 
 
-# ---- the same as a model, which sorts nothing: it asks each rule who is before it
+# ---- the same decisions as a model that compares each pair of rules
 
 NAMES = st.sampled_from(["", "a", "ab", "abc", "b", "ba"])
 PATTERNS = st.one_of(
@@ -182,7 +182,7 @@ def test_access_list_without_a_rule_of_a_resource_keeps_the_others():
     assert [each.policy_type for each in acl.policies("B")] == ["Custom"]
 
 
-# ---- what a list may hold
+# ---- valid lists
 
 GOOD = {"resource": "Topic:A", "actions": ("Pub",), "source_ips": None, "decision": "Allow"}
 

@@ -1,6 +1,7 @@
 """Our broker answers as real brokers with the same users and lists do; each exception has a reason.
 
-`tests/vectors/access` has what RocketMQ 5.5.0 and 4.9.7 answered; a whole broker is asked the same.
+`tests/vectors/access` has the answers of RocketMQ 5.5.0 and 4.9.7; a whole broker of ours gets the
+same requests.
 """
 
 import json
@@ -27,7 +28,7 @@ from rocketpoll.broker.store.config import FlushDiskType
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory):
-    """Return a function that asks a broker of ours the questions of a version."""
+    """Return a function that sends the requests of a version to a broker of ours."""
     found = {}
     for version in ASKED:
         directory = tmp_path_factory.mktemp("broker")
@@ -44,7 +45,7 @@ def ours(tmp_path_factory):
 
 
 def pairs(ours, version, kind):
-    """Return each vector with our answer to the same question."""
+    """Return each vector with our answer to the same request."""
     theirs = load(version, kind)
     ours = [vector for vector in ours[version] if vector["kind"] == kind]
     assert [(each["name"], each["code"]) for each in theirs] == [
@@ -59,7 +60,7 @@ _SUB, _SUB_OR_GET = ["Sub"], ["Sub", "Get"]
 _CLUSTER_GET, _CLUSTER_UPDATE = {"Cluster": ["Get"]}, {"Cluster": ["Update"]}
 
 NEEDS = {
-    # RocketMQ checks nothing, as it does not know the header.
+    # RocketMQ checks nothing, because it does not know the header.
     "LITE_PULL_MESSAGE": {"Topic": _SUB, "Group": _SUB},
     "CHECK_CLIENT_CONFIG": {"Topic": _SUB, "Group": _SUB},
     "QUERY_ASSIGNMENT": {"Topic": _SUB, "Group": _SUB},
@@ -83,24 +84,24 @@ NEEDS = {
             "CLEAN_EXPIRED_CONSUMEQUEUE",
             "CLEAN_UNUSED_TOPIC",
             "DELETE_EXPIRED_COMMITLOG",
-            "RESUME_CHECK_HALF_MESSAGE",  # a transaction is nobody's topic
+            "RESUME_CHECK_HALF_MESSAGE",  # a transaction belongs to no topic
             "UPDATE_BROKER_CONFIG",
             "UPDATE_NAMESRV_CONFIG",
         ],
         _CLUSTER_UPDATE,
     ),
-    # The message is copied from its topic.
+    # The broker copies the message from its topic.
     "CONSUMER_SEND_MSG_BACK": {"Topic": _SUB, "Group": _SUB},
-    # Offsets are read from one group, and set in another: no single action does.
+    # Offsets are read from one group, and set in another, so one action is not enough.
     "CLONE_GROUP_OFFSET": {"Topic": ["Update"], "Group": []},
-    # Who may consume a topic may also ask where it ends, as consumers do.
+    # A user who may consume a topic may also query its end, as consumers do.
     "VIEW_MESSAGE_BY_ID of a topic": {"Topic": _SUB_OR_GET},
     "SEARCH_OFFSET_BY_TIMESTAMP": {"Topic": _SUB_OR_GET},
     "GET_MAX_OFFSET": {"Topic": _SUB_OR_GET},
     "GET_MIN_OFFSET": {"Topic": _SUB_OR_GET},
     "GET_EARLIEST_MSG_STORETIME": {"Topic": _SUB_OR_GET},
 }
-"""The needs in which ours differ from RocketMQ's."""
+"""The needs of requests in which ours differ from RocketMQ's."""
 
 
 def test_each_request_needs_the_rights_that_rocketmq_asks_for(ours):
@@ -126,10 +127,11 @@ def test_access_list_entries_decide_as_by_rocketmq_5_5(ours):
 
 
 SIGNED_EITHER_WAY = {"a query by unique id", "a query by unique id, its mark not signed"}
-"""RocketMQ expects one form of the signature by the client's version; ours take both."""
+"""RocketMQ expects one form of the signature, depending on the client's version; our broker accepts
+both."""
 
 EMPTY_IN_BINARY = "an empty field", "ROCKETMQ"
-"""RocketMQ reads no text, and counts it as ``null``, which no client has signed."""
+"""RocketMQ reads no text, and counts the field as ``null``, which no client has signed."""
 
 
 def test_signatures_are_valid_as_by_rocketmq_5_5(ours):
@@ -142,9 +144,9 @@ def test_signatures_are_valid_as_by_rocketmq_5_5(ours):
 
 
 def told(answer):
-    """Return the part of an answer about users and lists that must be the same.
+    """Return the part of an answer about users and lists that must be equal.
 
-    RocketMQ leaves the remark of an unfinished response in its successes, and tells passwords.
+    RocketMQ leaves the remark of an unfinished response in its successes, and returns passwords.
     """
     body = answer["body"]
     for each in body if isinstance(body, list) else [body or {}]:
@@ -158,8 +160,8 @@ def test_users_and_lists_are_administered_as_in_rocketmq(ours):
 
 
 def test_requests_about_users_that_say_something_unknown_are_refused(ours):
-    # RocketMQ takes a word that it does not know for the default, or for none at all: by the last
-    # one it deletes the whole list.
+    # RocketMQ takes an unknown word for the default, or for none: in the last case it deletes the
+    # whole list.
     made, asked = pairs(ours, "5.5.0", "oddity")[:2], pairs(ours, "5.5.0", "oddity")[2:]
     assert [our["answer"]["code"] for _, our in made] == [0, 0]
     for theirs, our in asked:
@@ -201,14 +203,14 @@ ALL = {
 """All accounts but the admins."""
 
 STRICTER = {
-    # A right to send is asked for.
+    # Requires a right to send.
     "SEND_BATCH_MESSAGE": PUB,
     "SEND_REPLY_MESSAGE": PUB,
     "SEND_REPLY_MESSAGE_V2": PUB,
     "END_TRANSACTION of a topic": PUB,
-    # The group of a retry topic is that of its name, not that of the sender.
+    # The group of a retry topic comes from its name, not from the sender.
     "SEND_MESSAGE to a retry topic": GROUP_SUB,
-    # A right to consume is asked for.
+    # Requires a right to consume.
     "CONSUMER_SEND_MSG_BACK": {"topics-pub"},
     **dict.fromkeys(
         [
@@ -235,7 +237,7 @@ STRICTER = {
         ],
         SUB,
     ),
-    # Any right on the topic and the group is asked for.
+    # Requires any right on the topic and the group.
     **dict.fromkeys(
         [
             "GET_TOPIC_STATS_INFO",
@@ -296,7 +298,7 @@ STRICTER = {
         ALL,
     ),
 }
-"""The accounts that ours refuse, and 4.9.7 does not, by request."""
+"""The accounts that our broker refuses and 4.9.7 accepts, by request."""
 
 
 def refused(vector):
@@ -324,7 +326,7 @@ def test_plain_acl_refuses_in_the_words_of_rocketmq(ours):
     for theirs, our in pairs(ours, "4.9.7", "request"):
         for who in refused(theirs):
             known, said = theirs["refusals"][who], our["refusals"][who]
-            if NEEDS_ADMIN in known["remark"]:  # ours name the resource, not the code
+            if NEEDS_ADMIN in known["remark"]:  # our remark names the resource, not the code
                 assert NEEDS_ADMIN in said["remark"]
             elif (theirs["name"], who) not in OTHER_WORDS:
                 assert said == known, (theirs["name"], who)
@@ -336,7 +338,7 @@ NEEDS_ADMIN = "org.apache.rocketmq.acl.common.AclException: Need admin permissio
 OTHER_WORDS = {
     # RocketMQ names the group of the sender.
     *(("SEND_MESSAGE_V2 to a retry topic by the client's own producer", who) for who in GROUP_SUB),
-    # Of two missing rights RocketMQ names one or the other first.
+    # Of two missing rights, RocketMQ names one or the other first.
     ("PULL_MESSAGE of a dead-letter topic", "nothing"),
     ("PULL_MESSAGE of a dead-letter topic", "limited-admin"),
     ("HEART_BEAT", "nothing"),

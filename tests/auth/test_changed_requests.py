@@ -1,4 +1,4 @@
-"""Any change of what a user has signed is refused, in each header codec."""
+"""Any change of a signed request is refused, in each header codec."""
 
 import pytest
 from hypothesis import given
@@ -48,7 +48,7 @@ def received(frame):
 
 
 def content(request):
-    """Return what a signature covers: values sorted by field name, and the body."""
+    """Return the signed content: values sorted by field name, and the body."""
     fields = {name: text for name, text in request.ext_fields.items() if name != SIGNATURE}
     return "".join(fields[name] for name in sorted(fields)).encode() + bytes(request.body)
 
@@ -92,7 +92,7 @@ def test_changed_field_or_body_of_a_signed_request_is_refused(
         content(changed) == content(request)
         and fields.get(SIGNATURE) == request.ext_fields[SIGNATURE]
     ):
-        return  # the signature has no separators: values whose joint is the same are as signed
+        return  # the signature has no separators: different fields may give the same signed content
     assert not is_accepted(access, received(changed.with_serialize_type(codec).encode()))
 
 

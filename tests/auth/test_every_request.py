@@ -1,6 +1,6 @@
 """Every request code against every kind of sender, over sockets: refused without any effect.
 
-The cases come from a table of their own (`every_request`), and a code without a case fails.
+The cases come from their own table (`every_request`); a code without a case fails.
 """
 
 import pytest
@@ -31,7 +31,7 @@ CODECS = SerializeType.JSON, SerializeType.ROCKETMQ
 SYSTEM_ERROR, NOT_SUPPORTED = 1, 3
 TLS = {**BROKER_TLS, "tls.server.mode": "enforcing"}
 OWN_RIGHTS = "Topic:own All", "Group:own All"
-"""The rights of a user who may do nothing with objects of others."""
+"""The rights of a user without rights on objects of others."""
 BYSTANDER = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
 """A request that every user may send."""
 
@@ -51,7 +51,8 @@ class World:
         self.names = Names()
 
     async def prepare(self):
-        """Make a topic with messages, a group with a member, its offsets and locks, and a sink."""
+        """Create a topic with messages, a group with a member, its offsets and locks,
+        and a sink."""
         self.users.grant("owner", f"Topic:{TOPIC} All", f"Group:{GROUP} All")
         self.users.grant("mallory", *OWN_RIGHTS)
         self.broker.make_topic(TOPIC)
@@ -111,7 +112,7 @@ class World:
         return client
 
     def state(self):
-        """Return all that requests can change."""
+        """Return everything that requests can change."""
         controller = self.broker.controller
         tables, processors = controller.tables, controller.processors
         batches = controller.store.staged_batches
@@ -206,7 +207,7 @@ def test_every_captured_request_with_another_code_needs_the_rights_of_that_code(
                 if not world.is_served(other):
                     continue
                 answer = await client.call(captured._replace(code=other))
-                # the body of another request was read as an empty list of topics, groups or acks
+                # the broker read the other body as an empty list of topics, groups or acks
                 answers = (0, DENIED, SYSTEM_ERROR, ResponseCode.NO_MESSAGE)
                 assert answer.code in answers, (code, other, answer.remark)
                 assert not answer.body, (code, other)

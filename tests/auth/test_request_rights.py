@@ -20,10 +20,11 @@ def test_rights_table_has_every_request_that_a_broker_can_receive():
     assert [code for code in Code if (code in RIGHTS) == (code in TO_CLIENTS)] == []
 
 
-# ---- the same as RocketMQ 5.5.0, or more
+# ---- the same rights as RocketMQ 5.5.0, or more
 
 ANY_READER = {"SEARCH_OFFSET", "GET_MAX_OFFSET", "GET_MIN_OFFSET", "GET_EARLIEST", "VIEW_MESSAGE"}
-"""RocketMQ wants Get, which consumers lack; who may read all messages may read this as well."""
+"""RocketMQ requires Get, which consumers lack; whoever may read all messages may read
+this as well."""
 
 
 def as_words(needs):
@@ -50,14 +51,14 @@ def test_request_needs_what_rocketmq_wants_or_more(vector):
         if any(vector["name"].startswith(name) for name in ANY_READER):
             assert needs[kind] == {*actions, "Sub"}
         elif vector["code"] == Code.RESUME_CHECK_HALF_MESSAGE:
-            assert needs == {"Cluster": {"Update"}}  # a transaction is nobody's topic
+            assert needs == {"Cluster": {"Update"}}  # a transaction belongs to no topic
         elif vector["code"] == Code.CLONE_GROUP_OFFSET and kind == "Group":
             assert not needs[kind]  # Get on one, Update on the other
         else:
             assert needs[kind] == set(actions)
 
 
-# ---- needs follow from what is named
+# ---- needs follow from the named objects
 
 NAMES = st.text("abcXYZ_%-19", min_size=1, max_size=12).filter(
     lambda name: not name.startswith("%RETRY%")

@@ -1,4 +1,4 @@
-"""Rights are those of the moment: what waits is checked again, and sinks belong to their users."""
+"""Rights change over time: waiting requests are checked again, and sinks belong to their users."""
 
 import asyncio
 import dataclasses
@@ -149,7 +149,7 @@ async def test_body_with_the_form_of_a_record_does_not_show_the_messages_of_othe
     broker.make_topic("own")
     users.grant("bob", "Topic:own All", f"Group:{GROUP} All")
     place = broker.store.state().written_offset
-    inner = place + RECORD_BYTES_MIN - 3  # behind the head, before topic and properties
+    inner = place + RECORD_BYTES_MIN - 3  # after the head, before topic and properties
     body = looks_like_a_record("own", inner, 200)
     sent = await client.call(signed(send_request(body, "own"), "bob"))
     assert int(sent.ext_fields["msgId"][16:], 16) == place

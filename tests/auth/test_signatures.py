@@ -1,4 +1,4 @@
-"""Signatures of requests: whose key has made them."""
+"""Signatures of requests: which key has made them."""
 
 import pytest
 from hypothesis import given

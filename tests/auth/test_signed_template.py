@@ -1,4 +1,4 @@
-"""SignedTemplate: the same verdicts as a whole signature of each request."""
+"""SignedTemplate gives the same verdicts as a full signature check of each request."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""UserRules: the answers of RocketMQ 5.5.0 to who asks, as vectors have them."""
+"""UserRules give RocketMQ 5.5.0's answers about identities, from the vectors."""
 
 import json
 
@@ -48,8 +48,8 @@ class Room:
             self.acls.put(name, AccessList.of_policies(infos), change)
 
     def refusal(self, asked, key, connection=None):
-        """Return code and remark of the refusal of a request signed with a key, as in the
-        vectors."""
+        """Return code and remark of the refusal of a request signed with a key, as in
+        the vectors."""
         fields = asked.ext_fields
         if key is not None:
             fields = signed_fields(fields, asked.body, access_key=key.name, secret_key=key.secret)

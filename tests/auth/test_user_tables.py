@@ -1,4 +1,4 @@
-"""The tables of users and access lists: what they hold, refuse, undo and save."""
+"""The tables of users and access lists: content, refusals, rollback and saves."""
 
 import json
 import stat

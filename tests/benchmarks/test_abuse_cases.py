@@ -1,4 +1,4 @@
-"""Every abuse of the benchmark is committed, and honest requests are answered beside it."""
+"""Every abuse of the benchmark runs, and honest requests are answered meanwhile."""
 
 import pytest
 

@@ -137,7 +137,7 @@ def test_broker_benchmark_cases_without_java_clients_measure_and_clean_up(tmp_pa
         memory, idle_cpu, p50, p99, last = cases["20 held pulls"].measure(OURS)
         assert isfinite(
             memory
-        )  # of twenty it is less than what the process may give back meanwhile
+        )  # with twenty clients it is less than the memory that the process may free meanwhile
         assert idle_cpu >= 0  # so short a time may be one tick of each core
         assert 0 < p50 <= p99 <= last
         seconds, megabytes = cases["start, until a route is answered"].measure(OURS)
@@ -147,7 +147,7 @@ def test_broker_benchmark_cases_without_java_clients_measure_and_clean_up(tmp_pa
         assert 0 < p50 <= p99
     assert [path.name for path in tmp_path.iterdir()] == [
         "3"
-    ]  # the shared broker's; the others are gone
+    ]  # the shared broker's; the others have ended
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """Every case of each benchmark without Spark and Java runs and does its work; speed is not checked.
-The cases of the broker, of Spark and of long client runs have files of their own."""
+The cases of the broker, of Spark and of long client runs have separate files."""
 
 import json
 from statistics import median
@@ -50,7 +50,7 @@ def test_turn_benchmark_cases_are_answered(tmp_path):
     turns = Turns(tmp_path)
     cases = turn_cases(turns)
     check_peers(cases)
-    # Where the disk is slow, some answers come a run later.
+    # With a slow disk, some answers come one run later.
     answers = {case.variant: median(case.run() for _ in range(3)) for case in cases}
     turns.shutdown()
     assert 200 * answers["1 sends"] * 0.95 < answers["200 sends"] < 200 * answers["1 sends"] * 1.05

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def said(monkeypatch, capsys):
-    """Run a program of the benchmark with shorter settings, and return the lines that it prints."""
+    """Return a function that runs a program of the benchmark with shorter settings and returns its
+    output lines."""
 
     def run(program, **settings):
         for name, value in settings.items():

@@ -1,4 +1,4 @@
-"""The gap benchmark covers everything that a broker serves or does, and each kind of turn runs."""
+"""The gap benchmark covers every request and job of a broker, and each kind of turn runs."""
 
 import pytest
 
@@ -27,8 +27,7 @@ REFUSALS = {
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Return all rows, the codes that were answered, the requests that the broker serves, and its
-    jobs."""
+    """Return all rows, the response codes, the requests that the broker serves, and its jobs."""
     patch = pytest.MonkeyPatch()
     clients = []
     made = Client.__init__

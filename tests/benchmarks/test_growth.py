@@ -1,4 +1,5 @@
-"""The benchmark of growth prints a figure wherever a message's cost may depend on what grows."""
+"""The benchmark of growth prints a figure for every case in which a message's cost may depend on
+what grows."""
 
 import pytest
 
@@ -9,7 +10,8 @@ from benchmarks import growth
 def test_growth_benchmark_has_a_row_for_each_count(tmp_path, monkeypatch):
     monkeypatch.setattr(growth, "EXECUTORS", (1, 3))
     monkeypatch.setattr(growth, "QUEUES", (2,))
-    monkeypatch.setattr(growth, "MESSAGES", (2_000, 200_000))  # the second in files of a hundredth
+    # the second with files of a hundredth of the size
+    monkeypatch.setattr(growth, "MESSAGES", (2_000, 200_000))
     rows = list(growth.measure(tmp_path, 2_000, 1))
     assert [(row.kind, row.number, [cost is not None for cost in row[2:]]) for row in rows] == [
         ("executors", 1, [False, False, True]),

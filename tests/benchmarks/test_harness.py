@@ -1,6 +1,5 @@
-"""The benchmark harness under a fake clock: the tests take no time and do not depend on the
-machine.
-"""
+"""The benchmark harness with a fake clock: the tests take no time and do not depend on
+the machine."""
 
 import gc
 
@@ -26,7 +25,7 @@ class FakeClock:
         return self.now
 
     def work(self, name, seconds):
-        """Return work that takes these seconds in turn."""
+        """Return work whose runs take these seconds, one after the other."""
         durations = seconds if isinstance(seconds, list) else [seconds]
 
         def run():

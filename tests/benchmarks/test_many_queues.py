@@ -10,7 +10,8 @@ from rocketpoll.broker.store.config import FlushDiskType
 
 
 def life_of(life, root, queues, capfd):
-    """Run one life in a process; return its CPU seconds and the peak of its memory in MiB."""
+    """Start and stop a store in a process; return its CPU seconds and the peak of its memory in
+    MiB."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     many_queues._in_process(life, root, queues, FlushDiskType.SYNC_FLUSH)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -27,7 +28,8 @@ def life_of(life, root, queues, capfd):
 def test_store_with_many_queues_starts_within_cpu_and_memory_bounds(
     tmp_path, queues, seconds, capfd
 ):
-    """CPU seconds of a clean start and a stop are measured, because the machine may be busy."""
+    """The test measures CPU seconds of a clean start and a stop, because the machine
+    may be busy."""
     life_of(many_queues.fill_and_stop, tmp_path, queues, capfd)
     used, resident = life_of(many_queues.start_and_stop, tmp_path, queues, capfd)
     assert used < seconds

@@ -1,4 +1,4 @@
-"""The pictures of docs/speed.md show what the committed results say, and the page shows all."""
+"""The pictures of docs/speed.md show the committed results, and the page shows all pictures."""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""Processor profiles of the benchmarks: when perf is started, how its report is read and sorted."""
+"""Processor profiles of the benchmarks: when perf is started, and how its report is read and
+sorted."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Benchmark reports for people and as JSON, from made-up results."""
+"""Benchmark reports for people and as JSON, from invented results."""
 
 import json
 from argparse import ArgumentParser

@@ -1,6 +1,6 @@
 """Every case of the benchmark of Spark's source and sink runs on each side; speed is not checked.
 
-Kafka and RocketMQ take part with ROCKETPOLL_PEERS=1: Maven and pip bring what they need.
+Kafka and RocketMQ take part with ROCKETPOLL_PEERS=1: Maven and pip download their parts.
 """
 
 import json
@@ -44,7 +44,7 @@ def test_tree_cpu_seconds_include_running_children():
         ending.callback(popen.stdin.close)
         ending.callback(popen.stdout.close)
         assert popen.stdout.readline() == "done\n"
-        assert tree_cpu_seconds(popen.pid) > 0.25  # by the clock's ticks
+        assert tree_cpu_seconds(popen.pid) > 0.25  # measured in clock ticks
         assert tree_cpu_seconds(os.getpid()) > tree_cpu_seconds(popen.pid)
 
 
@@ -121,7 +121,7 @@ def test_planning_benchmark_times_the_first_and_next_batch(capsys):
 
 @pytest.mark.deep
 def test_routes_and_ends_of_500_topics_take_less_than_a_second(monkeypatch):
-    """CPU time of this process is measured; the broker runs in another one."""
+    """The test measures CPU time of this process; the broker runs in another one."""
     took, plan = [], planning._plan
 
     def timed(*arguments):
@@ -139,7 +139,7 @@ def test_routes_and_ends_of_500_topics_take_less_than_a_second(monkeypatch):
 def test_ingest_is_measured_with_and_without_the_check_of_bodies(capsys):
     tasks.main(["--megabytes", "1", "--rounds", "1"])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5 * 2 * 3  # kinds of rows, columns, with the check and without
+    assert len(lines) == 5 * 2 * 3  # kinds of rows, columns, with and without the check
     assert all("of the broker for 1,000,000 rows" in line or "times" in line for line in lines)
 
 
@@ -161,7 +161,7 @@ def test_sink_tasks_are_measured_with_rows_of_each_kind(capsys):
     ],
 )
 def test_spark_benchmark_program_reports_each_of_its_sides(program, arguments, said):
-    """The benchmark runs in a process, because it ends the Spark that it finds."""
+    """The benchmark runs in a process, because it ends a Spark session that it finds."""
     command = [sys.executable, "-m", f"benchmarks.spark.{program}", *arguments.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     for words in said:

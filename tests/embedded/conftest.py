@@ -20,7 +20,7 @@ def kind(request):
 
 @pytest.fixture
 def temporary(tmp_path_factory, monkeypatch):
-    """Return the directory of temporary files, so that tests see what is left."""
+    """Return the directory of temporary files, so that tests see leftovers."""
     place = tmp_path_factory.mktemp("temporary")
     monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setattr("tempfile.tempdir", str(place))
@@ -29,7 +29,7 @@ def temporary(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def topic(broker, request):
-    """Return a topic of one queue."""
+    """Create a topic with one queue."""
     name = request.node.name.replace("[", "-").replace("]", "")
     broker.create_topic(name, queues=1)
     return name

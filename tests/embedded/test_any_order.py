@@ -1,7 +1,7 @@
 """An embedded broker's methods in any order and nesting while a producer sends.
 
 No call hangs or finds the broker's own port in use. No thread, task or listener outlives a restart,
-and with SYNC_FLUSH every acknowledged message is there in the end.
+and with SYNC_FLUSH every acknowledged message exists in the end.
 """
 
 import asyncio
@@ -168,13 +168,14 @@ class EmbeddedMachine(RuleBasedStateMachine):
 
     @rule()
     def stop(self):
-        if len(self.blocks) > 2:  # else stories would be short
+        if len(self.blocks) > 2:  # more steps for each scenario
             self.broker.stop()
             self.is_over, self.is_paused = True, False
 
     @invariant()
     def it_has_the_state_that_it_should_have(self):
-        wait_until(self.has_threads_of_one_broker)  # those of an earlier life may just be ending
+        # threads of an earlier broker may just be ending
+        wait_until(self.has_threads_of_one_broker)
         if self.is_over:
             return
         assert self.broker.port == self.port
@@ -224,7 +225,7 @@ class EmbeddedMachine(RuleBasedStateMachine):
                 each.close()
             shutil.rmtree(self.directory)
         wait_until(self.has_ended_its_threads)
-        gc.collect()  # a task that was destroyed while it was pending fails here
+        gc.collect()  # a task destroyed while pending fails here
 
     def stored_by(self, broker):
         self.sender.end()

@@ -1,4 +1,4 @@
-"""A broker in its own process ends with its parent, and is ours whatever the directory contains."""
+"""A broker in its own process ends with its parent, and runs our package from any directory."""
 
 import signal
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_broker_process_finds_its_package_without_installation(tmp_path):
         command[0],
         "-S",
         *command[1:],
-    ]  # no package is installed: it needs some of others
+    ]  # without site-packages; it needs a few packages
     with pytest.raises(RocketPollError, match=r"No module named '(?!rocketpoll|rmq_spark)"):
         BrokerProcess(uninstalled).start()
 

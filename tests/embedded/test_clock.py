@@ -1,6 +1,5 @@
 """Moving an embedded broker's clock: due events happen at once and in order; clients are not
-affected.
-"""
+affected."""
 
 import math
 import os
@@ -45,7 +44,7 @@ def send_later(broker, topic, *levels):
             producer.send(Message(topic, str(level).encode(), delay_level=level))
 
 
-# ---- what comes due
+# ---- due events
 
 
 def test_clock_advance_delivers_delayed_messages(broker, topic):
@@ -111,7 +110,7 @@ def test_messages_expire_file_by_file_however_many_once_newer_ones_are_there():
         broker.clock.advance(timedelta(days=3))
         assert bodies(broker, "orders") == old, "nothing newer is there"
         broker.send("orders", "new")
-        broker.clock.advance(timedelta(days=1))  # by the hour of deleteWhen
+        broker.clock.advance(timedelta(days=1))  # past the hour of deleteWhen
         left = bodies(broker, "orders")
         assert left[-1] == b"new"
         assert len(left) <= 4, "what lies in the last file stays"
@@ -162,7 +161,7 @@ def test_queue_lock_survives_a_moved_clock(broker, topic, api):
     assert api.lock(broker.address, "G", "one", [queue]) == {queue}
 
 
-# ---- who runs meanwhile
+# ---- concurrent clients
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -201,7 +200,7 @@ def test_consumers_and_a_producer_lose_nothing_and_see_nothing_twice(flush, capl
 
 
 def test_send_during_clock_advance_is_stored_before_or_after_it(broker, topic):
-    """No message has a time within the advance, except those that came due in it."""
+    """No message has a time within the advance, except those that became due in it."""
     is_over, some_are_sent = threading.Event(), threading.Event()
     with broker.producer() as producer:
 
@@ -246,7 +245,7 @@ def test_concurrent_clock_advances_add_up(broker):
     assert timedelta(0) <= broker.clock.now - before - 4 * HOUR < HOUR
 
 
-# ---- what it is, and what it is not
+# ---- values of the clock
 
 
 def test_embedded_clock_shows_the_brokers_time():

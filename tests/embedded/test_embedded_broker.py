@@ -34,7 +34,7 @@ def listens(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-# ---- from start to stop
+# ---- start and stop
 
 
 def test_embedded_broker_is_ready_when_started_and_leaves_no_files(kind, temporary):
@@ -141,7 +141,7 @@ def test_embedded_broker_on_all_interfaces_is_reached_at_loopback():
         broker.send("orders", "one")
 
 
-# ---- what is in use
+# ---- ports and directories in use
 
 
 def test_embedded_broker_port_in_use_is_named_and_start_can_be_retried(kind, temporary):
@@ -163,7 +163,7 @@ def test_embedded_broker_on_a_directory_in_use_is_refused(kind, tmp_path):
         assert bodies(broker) == [b"one"]
 
 
-# ---- faults on purpose
+# ---- injected faults
 
 
 def test_embedded_broker_restart_keeps_address_messages_and_clients(kind):
@@ -195,7 +195,7 @@ def test_paused_embedded_broker_answers_no_client(kind):
         broker.resume()
         late.result(10)
         assert bodies(broker) == [b"one", b"two"]
-        broker.pause()  # and it is stopped all the same
+        broker.pause()  # and it can still be stopped
 
 
 def test_killed_embedded_broker_restarts_with_its_messages():
@@ -236,7 +236,7 @@ def test_failed_embedded_broker_restart_can_be_retried(kind):
         broker.send("orders", "one")
 
 
-# ---- whose it is
+# ---- ownership
 
 
 def test_embedded_broker_cannot_be_pickled():
@@ -359,9 +359,7 @@ INTERRUPTED = """
 def test_ctrl_c_ends_the_program_first_and_then_the_broker(mode, tmp_path, temporary):
     with started_python_program(INTERRUPTED, mode, cwd=tmp_path, quiet=True) as program:
         port = int(program.stdout.readline())
-        os.killpg(
-            program.pid, signal.SIGINT
-        )  # as a terminal does it: to all that belong to the program
+        os.killpg(program.pid, signal.SIGINT)  # like a terminal: to all processes of the program
         assert program.stdout.readline() == "1\n"
         assert program.wait(30) == -signal.SIGINT
     assert not listens(port)
@@ -510,7 +508,7 @@ def test_temporary_embedded_broker_takes_messages_on_a_95_percent_full_disk(
                 assert not takes
             else:
                 assert takes
-            broker.clock.advance(1 + refused)  # files were looked at
+            broker.clock.advance(1 + refused)  # the disk is checked
 
 
 @pytest.mark.parametrize("settings", ["", "maxOpenFiles=4096"])

@@ -81,7 +81,7 @@ def test_spark_options_have_what_is_needed():
         assert broker.tls is None
         assert broker.spark_options == {"namesrvAddr": broker.address}
         with pytest.raises(EmbeddedBrokerError, match=r"Create it with EmbeddedBroker\(tls=True\)"):
-            broker.ca_file  # noqa: B018  # it raises
+            broker.ca_file  # noqa: B018  # raises
     with EmbeddedBroker(tls=True, **{NEED: "optional"}) as broker:
         assert broker.spark_options == {
             "namesrvAddr": broker.address,
@@ -107,7 +107,7 @@ def test_certificate_of_ones_own_comes_with_the_settings_of_clients(kind):
         broker.send("orders", "one")
         assert broker.tls is TRUSTING
         with pytest.raises(EmbeddedBrokerError, match="pass namesrvAddr, tls=true and tlsCaFile"):
-            broker.spark_options  # noqa: B018  # it raises
+            broker.spark_options  # noqa: B018  # raises
 
 
 def test_wrong_uses_of_tls_are_refused(tmp_path):

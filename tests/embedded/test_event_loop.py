@@ -1,6 +1,5 @@
 """The event loop with a movable clock: timers fire in order, intervals once, on both kinds of
-loops.
-"""
+loops."""
 
 import asyncio
 

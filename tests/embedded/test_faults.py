@@ -40,7 +40,7 @@ def is_refused(broker):
         return probe.connect_ex(("127.0.0.1", broker.port)) != 0
 
 
-# ---- away
+# ---- an unreachable broker
 
 
 def test_away_fault_refuses_connections_until_its_end(broker, topic):
@@ -148,7 +148,7 @@ def test_embedded_broker_restarted_on_a_full_disk_still_refuses_sends(again):
             again(broker)
             with pytest.raises(SendFailed, match="full"):
                 broker.send("orders", "refused")
-        broker.send("orders", "two")  # as the block is over, and not a while later
+        broker.send("orders", "two")  # at the end of the block, and not later
         assert bodies(broker, "orders")[-1] == "two"
 
 
@@ -156,7 +156,7 @@ def test_delayed_messages_wait_for_room(broker, topic):
     with broker.producer() as producer:
         producer.send(Message(topic, b"later", delay_level=18))
         with broker.full_disk():
-            broker.clock.advance(timedelta(hours=2, minutes=1))  # then it is tried once a second
+            broker.clock.advance(timedelta(hours=2, minutes=1))  # then it retries once a second
             assert bodies(broker, topic) == []
         broker.clock.advance(1)
     assert bodies(broker, topic) == ["later"]

@@ -55,7 +55,7 @@ def test_has_topic_tells_whether_a_topic_exists(broker, topic):
 def test_embedded_messages_lists_many_and_large_messages(broker, topic):
     with broker.producer() as producer:
         producer.send_batch([Message(topic, b"%d" % number) for number in range(5_000)])
-        producer.send(Message(topic, b"x" * 1_000_000))  # it travels compressed
+        producer.send(Message(topic, b"x" * 1_000_000))  # compressed on the wire
     assert bodies(broker, topic) == [b"%d" % number for number in range(5_000)] + [b"x" * 1_000_000]
 
 

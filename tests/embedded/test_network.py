@@ -65,7 +65,7 @@ class Room:
 
 @pytest.fixture(params=sorted({asyncio.SelectorEventLoop, loop_class()}, key=str), ids=str)
 def tell(request):
-    """Run a scenario in a room."""
+    """Return a function that runs a scenario with a server."""
 
     def run(story):
         loop = type("EmbeddedLoop", (EmbeddedLoop, request.param), {})()
@@ -143,7 +143,7 @@ def test_paused_network_reads_nothing_from_old_and_new_clients(tell):
 
 
 @pytest.mark.parametrize("kind", sorted({asyncio.SelectorEventLoop, loop_class()}, key=str))
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # as the loop closes it, and nobody else
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the loop closes the socket
 def test_connections_end_with_their_loop(kind):
     network = EmbeddedNetwork()
     loop = type("EmbeddedLoop", (EmbeddedLoop, kind), {})()
@@ -170,7 +170,7 @@ def test_connections_end_with_their_loop(kind):
         network.set_cut_after(5)
         network.set_slow(0)
         network.pause_reading(is_paused=False)
-        gc.collect()  # of what the loop has left open, within this test
+        gc.collect()  # collects what the loop has left open, within this test
 
 
 def test_connection_aborted_with_delayed_bytes_is_cleaned_up(tell):

@@ -1,4 +1,4 @@
-"""Certificates of a throw-away authority: OpenSSL accepts them, and nobody else's."""
+"""OpenSSL accepts certificates of a throw-away authority, and those of no other authority."""
 
 import hashlib
 import random
@@ -80,7 +80,7 @@ def contexts(directory, authority, server, client=None):
     of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     of_server.load_cert_chain(directory / "server.pem")
     of_client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    of_client.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python's own from 3.13 on
+    of_client.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
     of_client.load_verify_locations(cadata=authority.certificate)
     if client is not None:
         (directory / "client.pem").write_text(client)

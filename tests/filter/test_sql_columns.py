@@ -1,4 +1,4 @@
-"""SQL over columns matches the rows that it matches singly."""
+"""SQL filters over columns match the same rows as over single messages."""
 
 import pyarrow as pa
 from hypothesis import given
@@ -11,7 +11,7 @@ from rocketpoll.broker.filter.sql_parser import compile_sql
 
 
 class Columns:
-    """The part of a chunk that has its messages' properties."""
+    """A chunk with the properties of messages only."""
 
     def __init__(self, maps):
         self._maps = maps

@@ -1,4 +1,4 @@
-"""SQL expressions: nulls, precedence, types, and a second implementation."""
+"""SQL expressions: nulls, precedence, types, and comparison with a second implementation."""
 
 import pytest
 from hypothesis import given
@@ -74,7 +74,7 @@ def test_sql_between_evaluates_its_operand_once():
     class Counted(Expression):
         asked = 0
 
-        def value(self, properties):  # noqa: ARG002  # the shape of a node
+        def value(self, properties):  # noqa: ARG002  # signature of a node
             self.asked += 1
             return 5
 

@@ -1,4 +1,4 @@
-"""SQL filters match messages by their properties, few or many."""
+"""SQL filters match messages by their properties, one by one or in bulk."""
 
 import numpy as np
 import pytest

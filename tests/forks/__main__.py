@@ -1,4 +1,4 @@
-"""``python -m forks``: tells stories of processes that fork with clients in their hands.
+"""``python -m forks``: runs stories of processes that fork while they use clients.
 
 python -m forks --first 0 --seeds 500      those of these seeds
 python -m forks --seed 157                 one; again and again with --times 20
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def tell(seed, broker, directory):
-    """Run one story in a process, and kill what is left of it."""
+    """Run one story in a process, and kill its remaining processes."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     program = [
         sys.executable,

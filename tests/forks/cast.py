@@ -33,7 +33,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 BROKER_NAME = "broker-a"
 QUEUES = 4
 MESSAGES = 40
-"""Messages that lie in the topic before anybody reads: ten in each queue."""
+"""Number of messages in the topic before any consumer starts: ten in each queue."""
 
 SEND_MS = 10_000
 
@@ -69,7 +69,7 @@ class Role:
             kind=self.kind,
             state=state,
             foreign=self.belongs_to_parent,
-            across=process != os.getpid(),  # a signal's handler has forked in its midst
+            across=process != os.getpid(),  # a signal handler has forked during the step
             step=step,
             says=says,
             of_client=is_of_client,
@@ -244,7 +244,7 @@ class PushRole(ConsumerRole):
     def listen(self, messages, _context):
         began, process = time.monotonic(), os.getpid()
         self.story.at("listener")
-        if os.getpid() != process:  # this call is the parent's
+        if os.getpid() != process:  # the parent's call
             return self.success
         for message in messages:
             self.story.processed(self, message, began)

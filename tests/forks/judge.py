@@ -1,19 +1,20 @@
-"""The model: what must come of each step in each process, and of all messages.
+"""The model: the required outcome of each step in each process, and of all messages.
 
-It gets the notes of all processes of a story, and what is stored in the end; it knows no client.
+It gets the notes of all processes of a story, and the messages stored in the end; it knows no
+client.
 """
 
 from collections import Counter, defaultdict
 from itertools import pairwise
 
 STEP_SECONDS = 15
-"""Longest time of a step, on a machine that is busy with others."""
+"""Maximum duration of a step, on a busy machine."""
 
 _OWN = "make a new one here"
 _ALWAYS_WORK = {"health", "is_running", "shutdown", "assignment", "fetch queues", "is there"}
 _SENDS = {"send", "send to a queue", "send_async", "send_batch", "send_one_way"}
 _CALM = {"made", "running", "ended"}
-"""States that are known; an object on the brink of another may work or refuse."""
+"""Known states; an object between two states may work or refuse."""
 
 
 def judge(notes, stored, parent):
@@ -127,7 +128,7 @@ def _of_clients(notes):
 def _of_messages(notes, stored):
     """Check that acknowledged messages are where the broker said, once, and others at most once.
 
-    A call that has asked nothing yet when a signal's handler forks is one of both processes.
+    If a signal handler forks before a call has sent its request, both processes make the call.
     """
     twice = {note["body"] for note in _of(notes, "sent on")}
     at = {(queue, offset): body for queue, offset, body, _ in stored}

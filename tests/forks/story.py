@@ -37,7 +37,7 @@ _LOOK_SECONDS = 0.01
 _CHANGES = ("start", "shutdown", "suspend", "pause")
 
 _FROM_A_THREAD = {"sys.exit": "os._exit", "an exception": "os._exit"}
-"""Endings of a child that another thread has forked: as one of its threads it would end alone."""
+"""Ends of a child that another thread has forked: as one of its threads it would end alone."""
 
 
 class Story:
@@ -55,13 +55,13 @@ class Story:
         self.roles = []
         self.is_over = threading.Event()
         self._bodies = 0
-        self._due = None  # the place at which the next fork has to come, and what it is
+        self._due = None  # place and kind of the next fork
         self._forking = threading.Lock()
         self._children = []
         self._is_main = True
         logging.getLogger().addHandler(NotedErrors(self.notes))
 
-    # ---- what roles ask for
+    # ---- methods for roles
 
     def queue(self, number):
         return queue_of(self.topic, number)
@@ -145,7 +145,7 @@ class Story:
             is_shared = kind.kind == "bulk" or self.rng.random() < 0.5
             role = kind(self, next(names), shared if is_shared else self.broker)
             wanted = self.rng.choice(STATES)
-            if kind.kind == "bulk" and wanted == "starting":  # it is read in one thread
+            if kind.kind == "bulk" and wanted == "starting":  # a single thread reads it
                 wanted = "running"
             self.notes.note("cast", role=role.name, kind=role.kind, state=wanted, shared=is_shared)
             if wanted in ("running", "ending", "ended"):
@@ -240,7 +240,7 @@ class Story:
         end(how if self._is_main else _FROM_A_THREAD.get(how, how))
 
     def _become(self, number):
-        """Set up a new child: record what it has, and draw from its own seed."""
+        """Set up a new child: record its inherited state, and draw from its own seed."""
         watch_child(self.notes)
         self.path = f"{self.path}/{number}"
         self.rng = random.Random(f"{self.seed} {self.path}")
@@ -258,7 +258,7 @@ class Story:
             body = self.new_body()
             self.notes.note("tries", body=body)
             future = producer.object.send_async(Message(self.topic, body.encode()))
-            here = threading.get_ident()  # it is called at once, where the answer has come before
+            here = threading.get_ident()  # called immediately if the response has arrived already
 
             def elsewhere(_):
                 if threading.get_ident() != here:
@@ -291,7 +291,7 @@ class Story:
 
         before = signal.signal(signal.SIGUSR1, handle)
         delay, me = self.rng.random() * 0.02, threading.main_thread().ident
-        path = self.path  # before the signal: it may come in the next line
+        path = self.path  # before the signal, which may come in the next line
 
         def interrupt():
             time.sleep(delay)
@@ -307,7 +307,7 @@ class Story:
         signal.signal(signal.SIGUSR1, before)
 
     def _process(self, method, number):
-        """Let `multiprocessing` make the child, which ends as such children do."""
+        """Let `multiprocessing` create the child, which ends as such children do."""
         context = multiprocessing.get_context(method)
         if method == "fork":
             process = context.Process(target=self._be_process, args=(number,))
@@ -333,7 +333,7 @@ class Story:
     # ---- a child
 
     def _live(self):
-        """Run random steps on what there is; return how to end."""
+        """Run random steps on the objects; return how to end."""
         how = self.rng.choice(list(ENDS))
         self.notes.note("lives", how=how)
         if self.path.count("/") < NESTED and self.rng.random() < 0.25:
@@ -350,7 +350,7 @@ class Story:
         for role in self.roles:
             is_own = role.kind == "orderly" and role.state == "running"
             if is_own and not self._is_parents(role):
-                role.run("shutdown")  # one that is killed keeps its locks for a minute
+                role.run("shutdown")  # a killed client keeps its locks for a minute
         self._wait_for_children()
         self.notes.note("lived", how=how)
         return how
@@ -363,7 +363,7 @@ class Story:
             code = code_within(CHILD_SECONDS + 5)
             self.notes.note("ended", child=pid, way=way, number=number, code=code)
 
-    # ---- what the parent looks at
+    # ---- final checks of the parent
 
     def _connections(self):
         """Return the parent's connections, by object."""
@@ -432,7 +432,7 @@ class Story:
 
                 def agree(group=group, ids=ids):
                     nonlocal found
-                    with suppress(GroupNotFound):  # none has started yet
+                    with suppress(GroupNotFound):  # no consumer has started yet
                         found = {each.client_id for each in admin.members(group)}
                     return found == ids
 
@@ -462,7 +462,7 @@ def _connections_of(role):
 
 
 def live_alone(seed, broker, directory, path):
-    """Run the life of a process that is no copy: it makes all its objects."""
+    """Run the life of a process that was spawned: it makes all its objects."""
     story = Story(seed, broker, directory, path)
     watch_child(story.notes)
     end(story._live())

@@ -25,14 +25,14 @@ COPIES = ("main", "thread", "listener", "callback", "rebalance", "signal", "sign
 PROCESSES = ("fork", "spawn", "forkserver")
 
 CHILD_SECONDS = 40
-"""Longest life of a child: then it says where its threads are, and ends."""
+"""Maximum seconds of a child's life: then it prints its stacks, and ends."""
 
 NESTED = 2
-"""A child of a child forks no more."""
+"""Maximum depth: a child of a child does not fork."""
 
 
 class EndOfChild(BaseException):
-    """Ends a child through all frames inherited from its parent; nothing catches it."""
+    """Raised to end a child through all frames inherited from its parent; no code catches it."""
 
 
 def inet_sockets():
@@ -45,7 +45,7 @@ def inet_sockets():
             with socket.socket(fileno=os.dup(int(entry.name))) as sock:
                 if sock.family in (socket.AF_INET, socket.AF_INET6):
                     found.append(f"{entry.name}: {sock.getsockname()}")
-        except OSError:  # it was the directory's own, or another thread's
+        except OSError:  # the descriptor of the listing, or of another thread
             continue
     return found
 
@@ -53,13 +53,14 @@ def inet_sockets():
 def watch_child(notes):
     """Record what a child inherits from its parent, and limit its time."""
     hang = notes.path.with_name(f"hang-{os.getpid()}")
-    faulthandler.register(signal.SIGALRM, file=hang.open("w"), chain=True)  # then it is killed
+    # chained: then it is killed
+    faulthandler.register(signal.SIGALRM, file=hang.open("w"), chain=True)
     signal.alarm(CHILD_SECONDS)
     notes.note("born", sockets=inet_sockets(), threads=threading.active_count())
 
 
 def end(how):
-    """End a child, from any place."""
+    """End a child, from any frame."""
     signal.alarm(0)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -75,7 +76,7 @@ def end(how):
 
 
 ENDS = {"os._exit": 9, "sys.exit": 7, "an exception": 1, "SIGTERM": -signal.SIGTERM}
-"""Ways to end, and the code of a child that was forked by the main thread, or is a `Process`.
+"""Ways to end, and the exit code of a child that was forked by the main thread, or is a `Process`.
 
 Any other thread's end is the end of its process, with 0.
 """

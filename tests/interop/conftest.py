@@ -1,8 +1,8 @@
-"""Apache RocketMQ's own classes as fixtures: asked in batches,
-and as clients of a broker that is running.
+"""Fixtures with Apache RocketMQ's own classes: called in batches, and as clients of a running
+broker.
 
-Where they cannot be had, the tests are skipped and say why;
-with ROCKETPOLL_REQUIRE_INTEROP=1 they fail.
+If they cannot be built, the tests are skipped with the reason; with ROCKETPOLL_REQUIRE_INTEROP=1
+they fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Our clients, with TLS and keys, against brokers with users and access lists, or with accounts.
+"""Our clients, with TLS and keys, on brokers with users and access lists, or with accounts.
 
-A real RocketMQ 4.9.7 has accounts, 5.5.0 users and lists; ours has either. What is forbidden is
-refused in the broker's own words.
+A real RocketMQ 4.9.7 has accounts, 5.5.0 users and lists; ours has either. Refusals have the
+broker's own words.
 """
 
 import io
@@ -96,7 +96,7 @@ def _are_known(admin):
 
 @pytest.fixture
 def clients_of(broker):
-    """Make clients that sign with a key."""
+    """Return a function that creates clients that sign with a key."""
     made = []
 
     class Signed(Cluster):

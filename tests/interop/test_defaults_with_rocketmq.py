@@ -1,4 +1,5 @@
-"""What from-rocketmq.md calls the same has the members and defaults of RocketMQ's classes."""
+"""Classes that from-rocketmq.md calls the same have the members and defaults of
+RocketMQ's classes."""
 
 import dataclasses
 import enum
@@ -51,9 +52,8 @@ DIFFERENT_SETTINGS = {
     "namesrvAddr",
     "transactionCheckInterval",
 }
-"""Settings with other defaults on purpose; the first two are a machine's in RocketMQ, the fifth is
-null there, and the last is that of 5.x.
-"""
+"""Settings with intentionally different defaults; the first two are the machine's in RocketMQ, the
+fifth is null there, and the last is that of 5.x."""
 
 
 @cache

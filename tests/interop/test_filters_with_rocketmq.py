@@ -33,7 +33,8 @@ ANSWER_SECONDS_MAX = 120
 STATES = ("FALSE", "TRUE", "NULL", "FAILED")
 SINCE_5 = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
-# Where we differ on purpose: what RocketMQ takes, why we do not, and the limits with which we do.
+# Intentional differences: expressions that RocketMQ accepts, why we refuse them, and the limits
+# that apply.
 REFUSED_BY_US = {
     "a text of more than 4 KiB: what one subscription costs is bounded": (
         "a = 1 " + " " * 5000 + "AND b = 2",
@@ -191,7 +192,7 @@ def ours(text: str, maps: list[dict[str, str]]) -> list[str] | None:
 
 
 def compare(rocketmq: Answers, texts: list[str], maps_of_each: list[list[dict[str, str]]]) -> int:
-    """Compare both; return how many of the texts are valid expressions."""
+    """Compare both; return the number of valid expressions."""
     answers = rocketmq.conditions(texts, maps_of_each)
     different = [
         (text, answer, found)

@@ -1,4 +1,4 @@
-"""Unmodified Go clients with keys send and consume what access lists let them.
+"""Unmodified Go clients with keys send and consume as access lists permit.
 
 The library's newest release has no TLS, so these brokers have none either.
 """
@@ -49,7 +49,7 @@ def secured(request):
 @pytest.fixture(scope="module")
 def go(secured, program, tmp_path_factory):
     for broker in secured_broker(secured, tmp_path_factory.mktemp("secured"), has_tls=False):
-        wait_until("a route", lambda: _is_known(broker), 120)  # noqa: B023  # there is only one
+        wait_until("a route", lambda: _is_known(broker), 120)  # noqa: B023  # the library waits for no route
         yield GoClients(program, broker.name_server)
 
 

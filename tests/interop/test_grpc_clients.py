@@ -1,8 +1,8 @@
 """Clients that speak gRPC, behind RocketMQ's proxy 5.5.0 in front of our broker, and with
 ROCKETPOLL_PEERS=1 in front of a RocketMQ 5.5.0 as well.
 
-The client is Apache's for Python, in a virtual environment of its own, as it needs an older
-protobuf than others.
+The client is Apache's for Python, in a separate virtual environment, because it needs an older
+protobuf than other packages.
 """
 
 import json
@@ -299,7 +299,7 @@ class SignedCluster(Cluster):
     scope="module", params=["rocketpoll", "rocketpoll with users", *(["5.5.0"] if PEERS else [])]
 )
 def proxied(request, tmp_path_factory):
-    """Run a broker and the proxy in front of it, which signs where there are users."""
+    """Run a broker and the proxy in front of it; if there are users, the proxy signs."""
     root = tmp_path_factory.mktemp("grpc")
     kind, has_users, _ = request.param.partition(" with users")
     settings = {
@@ -339,7 +339,7 @@ def cluster(proxied):
 
 @pytest.fixture
 def run(proxied, python):
-    """Run a program with a topic, and return what it prints."""
+    """Return a function that runs a program with a topic and returns its output."""
 
     def run(program, topic):
         done = subprocess.run(

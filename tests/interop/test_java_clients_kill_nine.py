@@ -1,5 +1,5 @@
-"""A broker killed repeatedly under Java clients loses no acknowledged message, delivers what is
-committed or due, and nothing that is rolled back or recalled.
+"""A broker killed repeatedly under Java clients loses no acknowledged message, delivers committed
+and due messages, and none that is rolled back or recalled.
 
 The clients are never restarted: producer and consumer resume by themselves as soon as a broker is
 back. ROCKETPOLL_BROKER_KILLS sets the number of kills; a real RocketMQ, which starts in seconds, is
@@ -39,13 +39,13 @@ QUEUES = 4
 ACKNOWLEDGED_BETWEEN_KILLS = (1, 200)
 
 CONSUMED_SECONDS_MAX = 90
-"""If a broker is killed that holds a pull, the client of 4.9 waits for the answer
-for 30 seconds."""
+"""When a broker that holds a pull is killed, the client of 4.9 waits for the answer for
+30 seconds."""
 
 
 @pytest.fixture(params=every_kind(java_vectors.TRIED_VERSIONS))
 def broker(request, tmp_path):
-    """Run a broker that acknowledges what is on the disk."""
+    """Run a broker that acknowledges after the flush."""
     yield from started_broker(request.param, tmp_path, FlushDiskType.SYNC_FLUSH)
 
 
@@ -81,7 +81,7 @@ def test_killed_broker_loses_nothing_under_java_clients(broker, clients, tmp_pat
             broker.start()
             wait_until_sending(broker, clients, producer)
         producer.finish()
-        with suppress(AssertionError):  # what is missing is said below
+        with suppress(AssertionError):  # the next lines report what is missing
             wait_until(
                 "all consumed",
                 lambda: has_all(scenario, topic, producer, consumer),
@@ -133,7 +133,7 @@ def test_transactions_and_timers_of_java_clients_end_rightly_whenever_the_broker
             number += 1
             consumer.look()
         kill.join()
-    # past the time of all that is recalled
+    # due after all recalled messages
     last = to_send("last", timers={"setDelayTimeMs": 21_000} if has_timers else {})
     wait_until("a last message", lambda: is_sent(broker, clients, producer, topic, last))
     wait_until(
@@ -158,8 +158,8 @@ def ends_of(scenario, topic: str) -> dict[int, int]:
 
 
 def has_all(scenario, topic: str, producer, consumer) -> bool:
-    """Ends are queried repeatedly: a restarted broker may learn of them later than of its last
-    message."""
+    """Return whether the consumer has everything; ends are queried again, because a restarted
+    broker may report them late."""
     seen = by_place(consumer.reported)
     return by_place(producer.reported).keys() <= seen.keys() and len(seen) >= sum(
         ends_of(scenario, topic).values()

@@ -1,6 +1,6 @@
-"""Java polling consumers: which messages they get, their positions, and where they resume.
+"""Java polling consumers: messages, positions, and where they resume.
 
-Each test is run against a real RocketMQ and against our broker, by clients of both versions.
+Each test runs on a real RocketMQ and on our broker, with clients of both versions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rmq_spark.client.errors import NotSupported
 
 pytestmark = pytest.mark.interop
 
-POLLS_IN_VAIN = 5  # after which nothing is taken to come; what was there has come before
+POLLS_IN_VAIN = 5  # after which no more messages are expected; available messages came earlier
 
 
 def test_java_lite_consumer_gets_all_messages_once_in_queue_order(scenario):
@@ -97,11 +97,11 @@ def test_java_lite_consumer_continues_at_the_committed_offset_of_its_group(scena
     consumer.wait_for(bodies_of(numbered(10)))
     assert (
         consumer.committed(topic, 0) == 0
-    )  # what a broker says while nothing of a queue has expired
+    )  # as a broker reports while no message of the queue has expired
     consumer.ask("commit")
     assert consumer.committed(topic, 0) == 10
     producer.send(topic, *numbered(5, start=10))
-    consumer.wait_for(bodies_of(numbered(5, start=10)))  # and does not commit
+    consumer.wait_for(bodies_of(numbered(5, start=10)))  # without a commit
     consumer.stop()
 
     following = scenario.lite()
@@ -143,7 +143,7 @@ def test_java_lite_consumer_reads_a_queue_in_order_across_many_pulls(scenario):
 
 
 def test_offset_reset_moves_a_java_lite_consumer_or_is_refused(scenario, java_broker):
-    """The consumer ignores notices of brokers; RocketMQ 5 answers its next pull with the new
+    """The consumer ignores notifications of brokers; RocketMQ 5 answers its next pull with the new
     offset."""
     topic = scenario.topic()
     sent = [*numbered(10)]

@@ -1,6 +1,6 @@
 """Java push consumers of 5.x whose group pops: each message once, retries, and order.
 
-The mode is set with RocketMQ's own command. Each test is run against a real RocketMQ as well.
+RocketMQ's own command sets the mode. Each test runs on a real RocketMQ as well.
 """
 
 import pytest
@@ -42,7 +42,7 @@ def test_java_pop_consumers_share_one_queue(scenario, pops):
             or (second.look() is not None and len(first.received) + len(second.received) >= 40)
         ),
     )
-    producer.send(topic, *numbered(20, start=40))  # now that pops are held
+    producer.send(topic, *numbered(20, start=40))  # pops are held by now
     wait_until(
         "all messages",
         lambda: [first.look(), second.look()] and len(first.bodies + second.bodies) >= 60,

@@ -1,6 +1,6 @@
-"""Java push consumers: which messages they get, which member gets them, and how failures end.
+"""Java push consumers: their messages, the members that get them, and the results of failures.
 
-Each test is run against a real RocketMQ and against our broker, by clients of both versions.
+Each test runs on a real RocketMQ and on our broker, with clients of both versions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def test_java_push_consumer_gets_all_messages_once_and_continues_after_a_restart
     producer.send(topic, *numbered(40))
     consumer = scenario.push(topic=topic)
     consumer.wait_for(bodies_of(numbered(40)))
-    producer.send(topic, *numbered(20, start=40))  # now that pulls are held
+    producer.send(topic, *numbered(20, start=40))  # pulls are held by now
     consumer.wait_for(bodies_of(numbered(60)))
     assert len(consumer.received) == 60
     assert {each["reconsumeTimes"] for each in consumer.received} == {0}
@@ -131,7 +131,7 @@ def test_message_failing_in_java_is_redelivered_until_it_succeeds(scenario):
     assert sorted(consumer.bodies) == [f"message {number}" for number in (0, 1, 1, 1, 2)]
     again = [each for each in consumer.received if each["body"] == "message 1"]
     assert [each["reconsumeTimes"] for each in again] == [0, 1, 2]
-    assert {each["topic"] for each in again} == {topic}  # whatever topic it has come back by
+    assert {each["topic"] for each in again} == {topic}  # also if it came through the retry topic
     assert {each["keys"] for each in again} == {"k"}
     assert {each["properties"]["a"] for each in again} == {"b"}
     assert {each["properties"].get("UNIQ_KEY") for each in again} == {sent["messageIds"][0]}

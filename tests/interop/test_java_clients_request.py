@@ -1,6 +1,6 @@
-"""Java request and reply: a consumer's reply reaches the producer that asked.
+"""Java request and reply: a consumer's reply reaches the requesting producer.
 
-Each test is run against a real RocketMQ and against our broker, by clients of both versions.
+Each test runs on a real RocketMQ and on our broker, with clients of both versions.
 """
 
 import pytest

@@ -1,7 +1,7 @@
-"""Unmodified Java clients with TLS and keys do what access lists let them do, and nothing else.
+"""Unmodified Java clients with TLS and keys do what access lists permit, and nothing else.
 
-Each kind of producer and consumer of both versions, with both header codecs, against a real
-RocketMQ with the same users and lists, and against our broker with each kind of lists.
+Each kind of producer and consumer of both versions, with both header codecs, on a real RocketMQ
+with the same users and lists, and on our broker with each kind of lists.
 """
 
 import itertools
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.interop
 NO_KEY = Key("", "")
 
 REFUSED = {"users": 16, "accounts": 1}
-"""The code of a refusal: as 5.x says it, and as 4.9 does."""
+"""The code of a refusal: that of 5.x, and that of 4.9."""
 
 NOT_FOUND = -1
 """The code that a client reports if it got no route, and so knows no broker."""
@@ -60,7 +60,7 @@ def broker(secured, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def java(secured, broker, tmp_path_factory):
-    """Start a JVM whose own requests the operator signs."""
+    """Start a JVM whose own requests are signed by the operator."""
     home = tmp_path_factory.mktemp("clients")
     options = (
         *tls_options(home),
@@ -129,7 +129,7 @@ def test_java_producer_sends_in_every_way_and_lite_consumer_reads(start, topic, 
 
 
 def test_java_push_consumer_gets_messages_and_retries(java, start, topic, group):
-    # As in test_java_clients_push.py, the retry topic has to be there when the consumer starts.
+    # As in test_java_clients_push.py, the retry topic must exist when the consumer starts.
     first = start(PushConsumer, READER, group, topic=topic)
     retry = f"%RETRY%{group}"
     wait_until(f"a route to {retry}", lambda: java.ask("admin queues", topic=retry))
@@ -167,7 +167,7 @@ def test_java_operator_queries_messages_and_offsets(secured, java, start, topic)
         return bodies_of(java.ask("admin query", topic=topic, key="k7", begin=0, end=FOR_EVER))
 
     if secured.kind == "rocketmq" and secured.lists == "accounts":
-        # 4.9.7 leaves a field out of what it verifies that its own clients sign.
+        # 4.9.7 leaves a field out of its verification that its own clients sign.
         assert by_key() == []
     else:
         wait_until("its key", lambda: by_key() == ["found"])

@@ -1,6 +1,6 @@
-"""Messages of Java producers arrive whole, in every way of sending, and can be queried.
+"""Messages of Java producers arrive unchanged by each kind of send, and can be queried.
 
-Each test is run against a real RocketMQ and against our broker, by clients of both versions.
+Each test runs on a real RocketMQ and on our broker, with clients of both versions.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_missing_topic_is_created_by_a_java_producer(scenario):
     producer = scenario.producer()
     assert scenario.ask("queues", topic=topic) == {}
     producer.send(topic, to_send("first"))
-    scenario.wait_for_topic(topic, 4)  # a producer's own default; the broker would make eight
+    scenario.wait_for_topic(topic, 4)  # the producer's default; the broker would create eight
     assert bodies_of(scenario.read(topic, 1, queues=4)) == ["first"]
     wait_until("four queues", lambda: producer.publish_queues(topic) == [0, 1, 2, 3])
 
@@ -182,7 +182,7 @@ def test_timer_message_of_java_arrives_at_its_time(scenario, java_broker, name):
     assert late["messageId"] == result["messageIds"][0]
     kept = {each for each in late["properties"] if each.startswith(("TIMER_", "REAL_"))}
     if is_ours:
-        kept.discard("TIMER_DELIVER_MS")  # which is stored for a delay as well
+        kept.discard("TIMER_DELIVER_MS")  # stored for a delay as well
     assert kept - {name} == {"TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"}
 
 
@@ -221,7 +221,7 @@ def test_long_bodies_are_stored_compressed_and_read_whole(scenario):
 def test_java_body_over_the_limit_is_refused(scenario):
     topic = scenario.topic()
     producer = scenario.producer(messageBytesMax=8 << 20)
-    noise = Random(1).randbytes(5 << 20).decode("latin-1")  # which compression makes no shorter
+    noise = Random(1).randbytes(5 << 20).decode("latin-1")  # incompressible
     with pytest.raises(JavaError) as refused:
         producer.send(topic, to_send(noise))
     assert refused.value.code == MESSAGE_ILLEGAL

@@ -1,8 +1,8 @@
 """Java consumers of topics into which a sink commits staged batches.
 
-They know nothing of batches. Each gets every row of the committed batches once, and no other row.
-Each pull response gives the first row of an unfinished batch as the queue's end, so that no
-consumer gets a part of it. Pulls that wait for more are held.
+They do not know batches. Each gets every row of the committed batches once, and no other row. Each
+pull response gives the first row of an unfinished batch as the queue's end, so that no consumer
+gets a part of it. Pulls that wait for more are held.
 """
 
 from collections import Counter, defaultdict
@@ -29,10 +29,10 @@ pytestmark = pytest.mark.interop
 
 BATCHES = count("ROCKETPOLL_STAGED_BATCHES", 16, wide=60)
 QUEUES = 3
-ROWS_MAX = 200  # of a queue in a batch: some pulls of a Java client
-LARGE, LARGE_ROWS = 2, 9_000  # the batch that a broker carries to its queues in several pieces
-LINGERED = 4  # batches that are committed when all before has come, and pulls are held
-UNTIL_IDLE = 5  # polls in vain
+ROWS_MAX = 200  # rows of a queue in a batch: several pulls of a Java client
+LARGE, LARGE_ROWS = 2, 9_000  # a batch that a broker dispatches in several steps
+LINGERED = 4  # batches that are committed after all earlier rows have arrived, while pulls are held
+UNTIL_IDLE = 5  # polls without messages
 FATES = ("committed", "committed", "committed", "aborted", "unfinished", "beside another attempt")
 
 
@@ -108,7 +108,7 @@ def test_consumers_are_given_whole_batches_that_were_committed_and_nothing_else(
         check(consumer, topic, story)
     check_sights(sights, story.batches)
 
-    for topic in topics:  # and one that comes late
+    for topic in topics:  # and a consumer that starts late
         latecomer = scenario.lite(group=f"{scenario.group}-late")
         latecomer.assign(topic, *range(QUEUES))
         wait_for(latecomer, story.visible[topic])
@@ -169,8 +169,8 @@ def wait_for(consumer, bodies):
 
 
 def look(scenario, consumers, topics, sights):
-    """Record what has arrived. When a row of a batch is first seen, record the ends of all
-    queues."""
+    """Record the messages that have arrived. When a row of a batch is first seen, record the ends
+    of all queues."""
     seen = set()
     for _, consumer in consumers:
         seen.update(batch_of(each["body"]) for each in consumer.look())
@@ -202,7 +202,7 @@ def check(consumer, topic, story):
         batch_id, queue_id = batch_of(each["body"]), each["queueId"]
         if batch_id is not None:
             rows[batch_id, queue_id].append((each["queueOffset"], each["body"]))
-            # The end of the queue as the answer to the pull said it, which has brought this row.
+            # The end of the queue in the pull response that contained this row.
             assert int(each["properties"]["MAX_OFFSET"]) >= ends[batch_id, queue_id], each
     for found in rows.values():
         numbers = [int(body.split()[3]) for _, body in sorted(found) if "alone" not in body]

@@ -1,6 +1,6 @@
-"""Java clients reach one port with TLS and without: as they come, and verifying the broker.
+"""Java clients use one port with and without TLS: with their defaults, and verifying the broker.
 
-Against a real RocketMQ with a certificate, and against our broker with the same one.
+The tests run on a real RocketMQ with a certificate, and on our broker with the same one.
 """
 
 import pytest

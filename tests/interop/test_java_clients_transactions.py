@@ -1,6 +1,6 @@
 """Transactions of Java's TransactionMQProducer end as its listener says.
 
-Each test is run against a real RocketMQ and against our broker, by clients of both versions.
+Each test runs on a real RocketMQ and on our broker, with clients of both versions.
 """
 
 import pytest

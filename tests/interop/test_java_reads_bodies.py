@@ -31,7 +31,7 @@ BODY_CLASSES = {
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 } | {"UnlockBatchRequestBody": clients.LockBatchRequestBody}
 
-# A version lacks them, or the program does not look for them where they are:
+# Classes that a version lacks, or that the program does not find in its packages:
 # DelayOffsetSerializeWrapper, those of timers, and those within AclInfo. RecentLoss is our own.
 UNKNOWN_CLASSES = {
     "4.9.7": {
@@ -84,7 +84,7 @@ UNKNOWN_MEMBERS = {
     },
     "5.5.0": {},
 }
-# Members of Java's that bodies of ours do not have: of pop consumption and of static topics.
+# Members of Java's that our bodies do not have: of pop consumption and of static topics.
 NOT_OURS = {
     "mappingDataVersion",
     "mqPopTable",
@@ -92,7 +92,7 @@ NOT_OURS = {
     "topicQueueMappingInfoMap",
     "userConsumerInfo",
 }
-# Where Java has an int in place of a long.
+# Members that are an int in Java, but a long in ours.
 INTS = {
     "cached_msg_count",
     "cached_msg_size_in_mi_b",
@@ -113,7 +113,7 @@ INTS = {
     "write_queue_nums",
 }
 FLOATS = (0.1, -2.5, 12.0, 1.25e-5, 1.5e10, 12_345_678.9)
-# Texts that name a constant, and what is kept as it is for RocketMQ to read.
+# Texts that name a constant, and values that RocketMQ reads unchanged.
 GIVEN = {
     "language": LanguageCode.PYTHON.name,
     "group_retry_policy": {"type": "CUSTOMIZED"},
@@ -122,7 +122,7 @@ GIVEN = {
     ],
 }
 
-# Where a constant of each enum may stand.
+# Members that can hold a constant of each enum.
 HOLDERS = {
     clients.ConsumeType: ("ConsumerConnection", "consumeType"),
     clients.MessageModel: ("ConsumerConnection", "messageModel"),
@@ -221,8 +221,8 @@ class Filler:
     """Fills body classes; collections and maps get a given number of elements.
 
     Values depend on the field's name and on the places of the elements around it. Of two elements
-    the second comes later in every order, so that Java's dump, which sorts what it holds as sets,
-    has the same order.
+    the second comes later in every order, so that Java's dump, which sorts sets, has the same
+    order.
     """
 
     elements: int

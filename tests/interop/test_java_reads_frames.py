@@ -33,10 +33,10 @@ def javas_codecs(code: int) -> tuple[SerializeType, ...]:
 NON_ASCII = "\u00fc \u5024 \U0001f680"
 BYTES = bytes(range(256))
 
-# Java takes these three from a list only.
+# Java accepts only listed values for these three.
 LEGAL = {"topic_filter_type": "MULTI_TAG", "commit_or_rollback": 12, "boundary_type": "UPPER"}
 
-# Headers that stand in no frame of the vectors, by code and whether they answer.
+# Headers that occur in no frame of the vectors, by code and whether they are responses.
 BEYOND_THE_VECTORS = {
     "4.9.7": {(RequestCode.GET_BROKER_CONFIG, True): "GetBrokerConfigResponseHeader"},
     "5.5.0": {
@@ -54,13 +54,13 @@ BEYOND_THE_VECTORS = {
         (RequestCode.REGISTER_TOPIC_IN_NAMESRV, False): "RegisterTopicRequestHeader",
     },
 }
-# Our own, and those of pops and recalls, which stand in no frame of the vectors.
+# Our own, and those of pops and recalls, which occur in no frame of the vectors.
 OURS = {code for code in RequestCode if code >= RequestCode.EXTENSIONS} | {
     RequestCode.RECALL_MESSAGE
 }
 OURS -= {RequestCode.ALL_SINKS, RequestCode.BATCH_ACK_MESSAGE}  # without a header
 AUTH = {code for code in RequestCode if code.name.startswith("AUTH_")}
-# Requests that a version has no header for: 5.x added them, or they are our own.
+# Requests without a header class in a version: 5.x added them, or they are our own.
 WITHOUT_A_CLASS = {
     "4.9.7": {
         RequestCode.LITE_PULL_MESSAGE,
@@ -76,7 +76,7 @@ WITHOUT_A_CLASS = {
     },
     "5.5.0": OURS,
 }
-# Fields of ours that a header class of a version lacks: Java passes them over.
+# Fields of ours that a header class of a version lacks: Java ignores them.
 UNKNOWN_FIELDS = {
     "4.9.7": {
         "CheckTransactionStateRequestHeader": {"topic"},
@@ -106,12 +106,13 @@ UNKNOWN_FIELDS = {
         "DeleteSubscriptionGroupRequestHeader": {"removeOffset"},
         "QueryMessageRequestHeader": {
             "_UNIQUE_KEY_QUERY"
-        },  # read from the ext fields, past the header
-        "RecallMessageResponseHeader": {"MSG_REGION"},  # likewise
-        "SendMessageResponseHeader": {"MSG_REGION", "TRACE_ON"},  # likewise
+        },  # read from the ext fields, not the header
+        "RecallMessageResponseHeader": {"MSG_REGION"},  # read from the ext fields, not the header
+        # read from the ext fields, not the header
+        "SendMessageResponseHeader": {"MSG_REGION", "TRACE_ON"},
     },
 }
-# What Java puts where a field is absent, if it is neither null nor false nor 0.
+# Java's defaults for absent fields, if neither null nor false nor 0.
 DEFAULTS = {
     "4.9.7": {},
     "5.5.0": {

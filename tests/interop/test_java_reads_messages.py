@@ -40,7 +40,7 @@ COMPRESSIONS = {
     "ZSTD": MessageSysFlag.COMPRESSION_ZSTD,
 }
 COMPRESSIBLE = b"compressible " * 40
-TEXTS_OF_HOSTS = {"bornHost", "storeHost"}  # the same as the bytes, in Java's spelling
+TEXTS_OF_HOSTS = {"bornHost", "storeHost"}  # Java's texts of the host bytes
 
 
 def test_java_reads_stored_messages(java):
@@ -53,7 +53,7 @@ def test_java_reads_stored_messages(java):
 
 def test_java_reads_stored_messages_of_a_chunk(java):
     messages = stored_messages(java.version)
-    # A chunk takes the magic that the topic needs, and ends every property.
+    # A chunk uses the magic for the topic's length, and ends every property with a separator.
     for not_in_chunks in (
         "short topic of the second magic",
         "properties without the last separator",

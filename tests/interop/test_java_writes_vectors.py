@@ -1,4 +1,4 @@
-"""The committed test vectors match what RocketMQ's own classes write on this machine."""
+"""The committed test vectors match the output of RocketMQ's own classes on this machine."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_java_writes_the_committed_vectors_again(java, tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {file.name for file in committed.iterdir()}
     for file in committed.iterdir():
         again = tmp_path / file.name
-        # zlib is a part of the JDK, or of the system below it: another one may compress to other
-        # bytes. Everything else is RocketMQ's, and has to be the same byte by byte.
+        # zlib belongs to the JDK or the system: another release may compress to other bytes. All
+        # other bytes are RocketMQ's, and must be equal.
         if again.read_bytes() != file.read_bytes():
             kind = file.stem
             assert kind in {"compressed", "records"}

@@ -1,7 +1,6 @@
-"""Our clients and Java's exchange messages whole, and share queues within one group.
+"""Our clients and Java's exchange messages unchanged, and share queues within one group.
 
-Each test is run against a real RocketMQ and against our broker,
-beside Java clients of both versions.
+Each test runs on a real RocketMQ and on our broker, with Java clients of both versions.
 """
 
 import time
@@ -33,7 +32,7 @@ def ours(java_broker):
     cluster.close()
 
 
-# ---- from one to the other
+# ---- between our clients and Java's
 
 
 def test_java_consumer_gets_message_of_our_producer_unchanged(scenario, ours):
@@ -95,7 +94,7 @@ def test_mqadmin_shows_traces_of_our_producer_and_consumer(scenario, ours, java_
     producer = ours.producer(enable_trace=True)
     sent = producer.send(Message(topic, b"x", keys="k"))
     listener.wait_for(["x"])
-    consumer.shutdown()  # which sends what has been recorded
+    consumer.shutdown()  # which sends the recorded traces
     producer.shutdown()
     mqadmin = MqAdmin(scenario.clients, java_broker.version)
 
@@ -262,7 +261,7 @@ def test_java_member_takes_over_queues_of_our_killed_member(scenario, ours):
     java = scenario.push(topic=topic)
     mine = ours.push(listener, scenario.group, topic)
     wait_until("two queues each", lambda: shared(topic, mine, java))
-    implementation_of(mine)._instance.connections.shutdown()  # as its process would end
+    implementation_of(mine)._instance.connections.shutdown()  # as the end of its process does
     java.wait_for_assigned(0, 1, 2, 3, topic=topic)
     send_to_each(scenario, topic, numbers(40))
     java.wait_for(numbers(40))

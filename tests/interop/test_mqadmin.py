@@ -1,6 +1,6 @@
 """`mqadmin` displays the real state, and its changes take effect.
 
-Each test makes a state with Java clients and compares it with what the command prints, on a real
+Each test makes a state with Java clients and compares it with the command's output, on a real
 RocketMQ and on our broker, with the tools of both versions.
 """
 
@@ -291,7 +291,7 @@ def test_mqadmin_shows_a_message_by_each_id(mqadmin, scenario):
         assert shown["UNIQ_KEY"] == sent["messageIds"][0]
         own = {name: text for name, text in shown.items() if name not in ADDED_PROPERTIES}
         assert own == {"a": "b", "TAGS": "t", "KEYS": "k"}
-        body = Path(facts["Message Body Path"])  # where the tool has put it
+        body = Path(facts["Message Body Path"])  # the file that the tool has written
         assert body.read_text(encoding="latin-1") == "to be shown"
     body.unlink()
 

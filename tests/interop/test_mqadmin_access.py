@@ -1,6 +1,6 @@
-"""mqadmin, with its keys in conf/tools.yml, manages users and lists, and works under them.
+"""mqadmin, with its keys in conf/tools.yml, manages users and lists, and works with them.
 
-Each test is run against a real RocketMQ and against our broker, both under TLS.
+Each test runs on a real RocketMQ and on our broker, both with TLS.
 """
 
 import pytest
@@ -95,7 +95,7 @@ def test_mqadmin_creates_changes_lists_and_deletes_users(with_users, mqadmin, br
     at = ("-b", broker.address)
 
     def user(name):
-        """Return what is displayed of a user, except the password, which our broker does not
+        """Return the displayed fields of a user, except the password, which our broker does not
         return."""
         name, _, *others = row(mqadmin.run("getUser", *at, "-u", name), name)
         return [name, *others]
@@ -211,7 +211,8 @@ def test_mqadmin_without_the_right_changes_nothing(secured, mqadmin, clients_of,
     assert "NotMade" not in mqadmin.run("topicList").split()
     seen = refused.run("topicList").split()
     assert TOPICS[0] in seen
-    assert (UNLISTED in seen) == (secured.kind == "rocketmq")  # ours shows what one may see
+    # our broker shows permitted topics only
+    assert (UNLISTED in seen) == (secured.kind == "rocketmq")
     with pytest.raises(CommandFailed):
         refused.run("deleteSubGroup", *at, "-g", GROUPS[0])
     if secured.lists == "users":

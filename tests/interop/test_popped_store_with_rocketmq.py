@@ -1,6 +1,7 @@
 """A store with popped messages moves between our broker and RocketMQ 5.5.0, in both directions.
 
-What was acknowledged at one stays so at the other, and what was not is delivered again there.
+Messages acknowledged at one broker stay acknowledged at the other; all others are delivered again
+there.
 """
 
 import time
@@ -26,7 +27,7 @@ def started(kind, directory):
 
 
 def usable(broker):
-    """Return a client of a broker that takes requests."""
+    """Return a client of a broker that accepts requests."""
     cluster = Cluster(broker.name_server, broker.address, BROKER)
 
     def creates():

@@ -1,7 +1,7 @@
 """Our clients, source and sink behind RocketMQ's proxy, by its remoting port.
 
-The suite of our clients runs behind the proxy as well: tests/client/conformance, with ``make
-peers``.
+The conformance suite of our clients runs behind the proxy as well: tests/client/conformance, with
+``make peers``.
 """
 
 import pytest

@@ -1,4 +1,5 @@
-"""Our broker in a cluster of RocketMQ: registered at real name servers, beside a real broker."""
+"""Our broker in a cluster of RocketMQ: registered at real name servers, together with a real
+broker."""
 
 import pytest
 from support.brokers.broker_kinds import store_config, wait_until
@@ -23,7 +24,7 @@ def registered(rocketmq, **settings):
 def masters(admin):
     try:
         return dict(admin.masters())
-    except ClientError:  # there is none
+    except ClientError:  # the topic has no route
         return {}
 
 

@@ -1,7 +1,7 @@
 """A real RocketMQ broker serves a directory into which sinks have committed staged batches.
 
-It sees only the log and knows nothing of batches. Afterwards our store serves whatever that broker
-has added, and continues the batches that are still staged.
+It sees only the log and does not know batches. Afterwards our store serves the messages that this
+broker has added, and continues the batches that are still staged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.interop
 
 TOPICS = {"Orders": 2, "Refunds": 1}
 QUEUES = [(topic, queue_id) for topic, queues in TOPICS.items() for queue_id in range(queues)]
-ROWS = 40  # of a queue in a batch: more than one pull
+ROWS = 40  # rows of a queue in a batch: more than one pull
 COMMITTED, ABORTED, AGAIN, FAILED, UNFINISHED = range(5)
 
 
@@ -138,7 +138,7 @@ def test_java_serves_committed_batches_once_and_no_others(place):
     store.shutdown()
     check_served(place, life, ours)
 
-    store = place.our_store()  # behind a RocketMQ that was killed
+    store = place.our_store()  # after a killed RocketMQ
     assert store.state().holes == ()
     assert bodies_in(all_queues(store, QUEUES)) == life.visible
     assert Sink(store).last == AGAIN
@@ -150,13 +150,13 @@ def test_java_serves_committed_batches_once_and_no_others(place):
 
 
 def test_our_readers_see_no_data_loss_in_a_directory_served_by_rocketmq(place):
-    """RocketMQ returns the blank entries of a gap as they are, also at the start of a queue."""
+    """RocketMQ returns the blank entries of a gap unchanged, also at the start of a queue."""
     life = Life()
     store = place.our_store()
     sink, attempt = Sink(store), life.stage(store, COMMITTED)
 
     def send():
-        if store._appender.next_offset(QUEUES[-1]):  # the first rows of all queues are there
+        if store._appender.next_offset(QUEUES[-1]):  # the first rows of all queues are in the log
             life.send(store)
 
     with pytest.raises(BatchRefused, match="is closed"):

@@ -1,8 +1,8 @@
 """A store with everything in flight at once moves between our broker and a real RocketMQ, and back.
 
-Open transactions, timers, delayed, failed and popped messages, and dead letters: what the first
-broker has left open ends at the second, or, where RocketMQ 4.9 has no such feature, after the
-return.
+Open transactions, timers, delayed, failed and popped messages, and dead letters: work that the
+first broker has left open is finished by the second, or, if RocketMQ 4.9 has no such feature, after
+the return.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ ENDS = {"checked, committed": COMMIT, "checked, rolled back": ROLLBACK}
 
 
 class Sides:
-    """Either broker on one directory, and what the clients of both have received."""
+    """Either broker on one directory, and the messages that clients of both have received."""
 
     def __init__(self, place, name):
         self._place = place
@@ -52,7 +52,7 @@ class Sides:
         self.worked = Counter()
         self.popped = Counter()
         self.is_over = False
-        """Whether messages no longer fail."""
+        """True when messages no longer fail."""
 
     @contextmanager
     def ours(self, timeout_ms):
@@ -78,7 +78,7 @@ class Sides:
             "messageDelayLevel": " ".join(f"{seconds}s" for seconds in DELAYS_S),
             "timerWheelEnable": "true",
             "recallMessageEnable": "true",
-            # RocketMQ 5 delivers again what is checked again before it has noted the end
+            # RocketMQ 5 delivers again if it checks a transaction before it has recorded the end
             "transactionTimeOut": timeout_ms,
             "transactionCheckInterval": 4_000,
             "transactionOpBatchInterval": 200,

@@ -1,7 +1,7 @@
-"""A real RocketMQ broker serves what our store wrote, and our store what that broker wrote.
+"""A real RocketMQ broker serves the files of our store, and our store the files of that broker.
 
-Both use one directory in turn. All that a Java client can learn about each message, by queue,
-offset, id, key and time, is compared with our store's data and with what was sent.
+Both use one directory in turn. Everything that a Java client can query about each message, by
+queue, offset, id, key and time, is compared with our store's data and with the sent message.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ALL_QUEUES = QUEUES + DELAYED_QUEUES
 
 SINGLES, BATCHES, BATCH_MESSAGES, CHUNK_MESSAGES, DELAYED = 120, 5, 20, 300, 20
 BODY_BYTES, CHUNK_BODY_BYTES = (1, 100, 1000, 20_000), 5000
-STEP_MS = 7  # between two messages, so that a time says which one it was
+STEP_MS = 7  # between two messages, so that a time identifies one
 FOR_EVER = (1 << 63) - 1
 V6_HOST = parse_host("[2001:db8::1]:5000")
 
@@ -79,7 +79,7 @@ def test_java_serves_what_our_store_wrote(place):
 
     with (
         place.java_broker() as broker
-    ):  # which now checks our files as those of a broker that crashed
+    ):  # which now checks our files like those of a broker that crashed
         check_same(without_late(java_queues(broker, ALL_QUEUES)), without_late(ours))
         check_java_finds(broker, ours, place.version)
         broker.kill()
@@ -132,7 +132,7 @@ def test_our_store_serves_what_java_wrote_and_java_what_we_add(place, ending):
         assert one_more["queueOffset"] == ours["Orders", 0]["maxOffset"]
         broker.kill()
 
-    store = place.our_store()  # whose own checkpoint Java has kept, and written into
+    store = place.our_store()  # Java has kept our checkpoint, and written into it
     assert store.state().holes == ()
     found = all_queues(store, ALL_QUEUES)
     store.shutdown()
@@ -229,8 +229,7 @@ def test_light_queues_are_whole_when_rocketmq_is_back(place):
 
 
 def without_late(queues: Queues) -> Queues:
-    """Return all queues but the one of delayed messages, which Java delivers again after a
-    crash."""
+    """Return all queues but that of delayed messages, which Java delivers again after a crash."""
     return {queue: held for queue, held in queues.items() if queue[0] != "Late"}
 
 
@@ -330,8 +329,8 @@ def put_all_kinds(store: MessageStore, clock: SteppingClock, host: Host, dice: R
         )
     )
     for number in range(DELAYED):
-        # Java keeps properties in a HashMap, and writes them in another order:
-        # hence the many names.
+        # Java keeps properties in a HashMap, and writes them in another order: hence the many
+        # names.
         level = IN_TWO_HOURS if number % 2 else SOON
         real = {"REAL_TOPIC": "Late", "REAL_QID": "0", "DELAY": str(level), f"p{number}": "x"}
         stored(store.put_message(a_message(SCHEDULE_TOPIC, level - 1, **real)))
@@ -345,7 +344,7 @@ def some_keys(dice: Random) -> str | None:
 
 
 def unique_ids(now_ms: int) -> Iterator[str]:
-    """Yield ids as Java's producers make them, with the time of sending in them."""
+    """Yield ids like those of Java's producers, with the time of sending in them."""
     now = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone()
     month = datetime(now.year, now.month, 1).astimezone()
     month_ms = now_ms - int(month.timestamp() * 1000)
@@ -362,7 +361,7 @@ def stored(result: PutMessageResult) -> PutMessageResult:
 
 
 def send_all_kinds(broker: Broker, dice: Random) -> list[dict[str, Any]]:
-    """Send the same kinds through a producer; return what was sent, with the acknowledged
+    """Send the same kinds through a producer; return the messages with the acknowledged
     positions."""
     sent = []
 

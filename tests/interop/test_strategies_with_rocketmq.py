@@ -1,6 +1,5 @@
 """Our allocation strategies assign the same queues as RocketMQ's, for thousands of
-random groups.
-"""
+random groups."""
 
 import json
 import random
@@ -62,7 +61,7 @@ def case_of(strategy, dice):
         f"{dice.choice(ROOMS)}@{dice.randrange(20)}#{dice.choice(ENDS)}"
         for _ in range(dice.randint(1, 12))
     }
-    # Neither list is in order: putting it in order is a part of the case.
+    # Both lists are unsorted: strategies have to sort them.
     return {
         "strategy": strategy,
         "queues": dice.sample(sorted(queues), len(queues)),

@@ -1,4 +1,5 @@
-"""Timers in flight are delivered when a real RocketMQ opens our store, and when ours opens its."""
+"""Timers in flight are delivered when a real RocketMQ opens our store, and when ours opens
+RocketMQ's."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from support.stores.timers import TimerBroker
 pytestmark = pytest.mark.interop
 HOUR_MS = 3_600_000
 TIMER_LOG_BYTES = 100 << 20
-"""RocketMQ's default, which it needs."""
+"""RocketMQ's default; RocketMQ accepts no other size."""
 
 
 @pytest.fixture
@@ -46,14 +47,14 @@ def test_rocketmq_continues_our_timers_and_we_continue_its(place):
         due_ms = ours.set(text, delay_ms)
         if text == "recalled":
             assert ours.recall(text, due_ms)
-    ours.run_until(ours.monotonic_ms + 3_550)  # within a slot of RocketMQ
+    ours.run_until(ours.monotonic_ms + 3_550)  # within one slot of RocketMQ's wheel
     assert ours.delivered() == ["a", "b", "d"]
     ours.stop()
 
     with place.java_broker(timerWheelEnable="true", recallMessageEnable="true") as broker:
         if is_serving:
             wait_until("timers of ours", lambda: len(java_bodies(broker)) >= 5, 60)
-            time.sleep(3)  # what comes too much comes at once
+            time.sleep(3)  # duplicates would come at once
             assert java_bodies(broker) == hexes("a", "b", "d", "c", "e")
             later = [to_send("theirs-1", 2_000), to_send("theirs-2", HOUR_MS)]
             for each in later:

@@ -1,7 +1,7 @@
 """Our clients and a real RocketMQ over TLS: with its defaults, and with a strict setup.
 
 By default, RocketMQ uses a self-signed certificate and accepts clients with TLS and without. With
-certificates and ``enforcing``, it accepts only clients that its own authority has certified.
+certificates and ``enforcing``, it accepts only clients with a certificate of its own authority.
 """
 
 import pytest

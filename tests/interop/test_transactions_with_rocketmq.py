@@ -1,11 +1,11 @@
 """A store with open transactions moves between our broker and a real RocketMQ, in both directions.
 
-Each broker continues from the half messages, op messages and progress that the other has left: what
-has ended is not asked about again, and what is open is asked about and ends as its producer says.
+Each broker continues from the half messages, op messages and progress that the other has left: it
+does not check ended transactions; it checks open ones, which end as their producer says.
 
 RocketMQ delivers a message for each commit that it gets: `EndTransactionProcessor` looks only for
-the half message. `TransactionalMessageServiceImpl.check` asks again in each round that finds no op
-message, and 5.x writes op messages transactionOpBatchInterval after the commits. So if a round
+the half message. `TransactionalMessageServiceImpl.check` checks again in each round that finds no
+op message, and 5.x writes op messages transactionOpBatchInterval after the commits. So if a round
 comes before the answer to a check, or before its op message, the next answer delivers the message
 again: once for each check that is answered with a commit.
 """
@@ -114,8 +114,8 @@ class Brokers:
         assert all(bodies[body] <= max(commits[body], 1) for body in bodies), (bodies, commits)
 
     def run_transactions(self, producer, name):
-        """Commit one, roll one back, and leave three open, one of which is immune to checks for
-        long."""
+        """Commit one, roll one back, and leave three open, one of which is immune to checks for a
+        long time."""
         for body, state in ((f"{name} commit", COMMIT), (f"{name} roll back", ROLLBACK)):
             result = producer.send_in_transaction(
                 Message(TOPIC, body.encode()), lambda _, state=state: state
@@ -134,7 +134,7 @@ def test_open_transactions_end_at_the_other_broker(place, tmp_path, order):
     first, second, third = (getattr(brokers, kind) for kind in order)
     with first(timeout_ms=60_000) as producer:
         brokers.run_transactions(producer, "first")
-        time.sleep(1.5)  # RocketMQ 5 notes ends a little later
+        time.sleep(1.5)  # RocketMQ 5 records ends a little later
         assert brokers.asked == {}
     with second() as producer:
         wait_until(

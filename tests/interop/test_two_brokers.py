@@ -1,6 +1,6 @@
 """Clients of two brokers, one of which dies, or whose host vanishes, and returns.
 
-Sends and consumers of each kind continue, no acknowledged message is lost, nothing unconsumed is
+Sends and consumers of each kind continue, no acknowledged message is lost, no unconsumed message is
 committed, and the other broker's clients do not wait.
 """
 
@@ -37,9 +37,9 @@ RETURNS_SECONDS_MAX = 90
 SHARE_SECONDS_MAX = 30
 TIMED = 200
 TIMES_MAX = 1.2
-"""Factor by which messages of the living broker may take longer while another host has vanished:
-the median, with `SLACK_SECONDS` for other work of the machine. The benchmark `beside` measures it
-well."""
+"""Factor by which messages of the live broker may take longer while another host has
+vanished: the median, with `SLACK_SECONDS` for other work of the machine. The benchmark
+`beside` measures it well."""
 
 SLACK_SECONDS = 0.01
 LATE_SECONDS_MAX = 2
@@ -95,7 +95,7 @@ class Sender:
                 self.acknowledged[body] = result.queue.broker_name
 
     def wait_for(self, what, condition):
-        """Wait until a condition holds for what is sent from now on."""
+        """Wait until a condition holds for the messages sent from now on."""
         before = len(self.acknowledged)
         wait_until(
             what, lambda: condition(list(self.acknowledged.values())[before:]), RETURNS_SECONDS_MAX
@@ -127,7 +127,7 @@ class Groups:
         self.names = {kind: clients.cluster.group() for kind in self.KINDS}
         self.members = {kind: [] for kind in self.KINDS}
         self.seen = {kind: Listener() for kind in self.KINDS}
-        """What each group has consumed, by all its members, as it came."""
+        """Messages consumed by all members of each group, in order of arrival."""
 
     def join(self):
         """Add a member to each group; return when they own their share of the queues."""
@@ -226,13 +226,13 @@ def test_rows_on_both_count_once_though_the_broker_of_manifests_dies_before_a_co
         sink = CommittingSink(monkeypatch, at, topic, maxMessageBytes="10000")
         rows = sink.write(0, sink.rows(300, 300))
         partitions = sink.rows(300, 300)
-        sink.send(1, partitions)  # a run that ended before it committed
+        sink.send(1, partitions)  # a run that ended before its commit
         sent = sink.send(1, partitions)
         assert {span.queue.broker_name for each in sent for span in each.spans} == set(NAMES)
         both.pair.end("broker-a", "kill")
         both.pair.start("broker-a")
         sink.commit(1, sent)
-        sink.commit(1, sink.send(1, partitions))  # Spark runs its last batch again
+        sink.commit(1, sink.send(1, partitions))  # Spark repeats its last batch
     rows += [row for each in partitions for row in each]
     table = read_committed(topic, both.name_server)
     assert sorted(body.decode() for body in table["body"].to_pylist()) == sorted(rows)
@@ -258,13 +258,15 @@ def test_broker_pause_loses_no_message_of_any_group(clients, topic, both):
         lambda: both.pair.pause("broker-b"),
         lambda: both.pair.resume("broker-b"),
     )
-    assert len(errors) <= 1, errors  # of the one send that it had, and did not answer
+    # that of the one send that the broker received and did not answer
+    assert len(errors) <= 1, errors
 
 
 def test_broker_host_outage_loses_no_message_of_any_group(clients_by_hosts, topic, both):
     host = both.hosts["broker-b"]
     errors = tell_of_one_that_goes(clients_by_hosts, topic, host.vanish, host.resume_listening)
-    assert len(errors) <= 1, errors  # of the one send that it had, and did not answer
+    # that of the one send that the broker received and did not answer
+    assert len(errors) <= 1, errors
 
 
 def tell_of_one_that_goes(clients, topic, goes, returns):

@@ -1,4 +1,5 @@
-"""A store with compaction, priorities, lite and static topics of RocketMQ 5 under our broker."""
+"""A store with compaction, priorities, lite and static topics of RocketMQ 5, served by
+our broker."""
 
 import logging
 from contextlib import contextmanager

@@ -1,7 +1,7 @@
 """Java clients of RocketMQ 4.3, which connect to the VIP channel two ports below the broker's.
 
-These also split the properties of a message differently from later versions. Each test is run
-against a real RocketMQ and against our broker.
+They also split the properties of a message differently from later versions. Each test runs on a
+real RocketMQ and on our broker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Held pulls whose filters are dear: they delay their own client, and nobody else.
+"""Held pulls with expensive filters delay their own client only.
 
-All figures are steps, of which the hold service does one after the other.
+All figures are numbers of steps, which the hold service does one after the other.
 """
 
 import pytest
@@ -26,7 +26,7 @@ class SteppedHold(Hold):
             next(self.pending, None)
 
     def steps_until(self, is_done):
-        """Return how many steps pass until a condition holds."""
+        """Return the number of steps until a condition holds."""
         for count in range(10 * HOLDS):
             if is_done():
                 return count

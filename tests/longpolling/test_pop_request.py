@@ -1,4 +1,4 @@
-"""The lines in which pops wait, and how an arrival finds them."""
+"""The waiting lines of held pops, and the pops that an arrival wakes."""
 
 from types import SimpleNamespace
 

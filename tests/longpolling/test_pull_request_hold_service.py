@@ -1,6 +1,4 @@
-"""The pull request hold service: which pulls it releases and when, each once, leaving nothing
-behind.
-"""
+"""The pull request hold service: which pulls it releases and when, each once, without leftovers."""
 
 import random
 from collections import Counter
@@ -195,7 +193,7 @@ def test_hold_quota_counts_bytes_of_long_subscriptions():
     assert hold.service.suspend_pull_request(a_pull(modest))
     assert (
         hold.service.hold_count == 4
-    )  # one of the greedy one's has left: there is no room for it to be put off
+    )  # a pull of the greedy client has left: there is no room to defer it
     assert [pull.connection for pull in hold.woken] == [greedy]
     hold.service.release_all()
     assert hold.service.suspend_pull_request(a_pull(subscription="x" * 40 * QUOTA_UNIT_BYTES))
@@ -213,8 +211,8 @@ def test_hold_limit_takes_places_from_the_client_with_most_held_pulls():
         hold.arrive("T", queue_id, 1, [0])
     woken = Counter(pull.connection for pull in hold.woken)
     assert woken == {greedy: 10, modest: 10}
-    # What the greedy one waited for longest was put off,
-    # and so was what the modest one asked for last.
+    # The longest-held pull of the greedy client was deferred, and so was the last pull of the
+    # modest one.
     assert hold.service.expire(1_009) == 0
     assert hold.service.expire(1_010) == 15
     assert {pull.header.queue_id for pull in hold.woken[20:] if pull.connection is greedy} == set(
@@ -226,7 +224,7 @@ def test_hold_limit_takes_places_from_the_client_with_most_held_pulls():
 
 
 class Bits:
-    """Does work in steps, when the test says so."""
+    """Does work in steps, when the test calls for it."""
 
     def __init__(self):
         self.all = []
@@ -335,7 +333,7 @@ def test_held_pull_at_a_gap_is_not_rescued_by_the_sweep():
 
 
 def test_hold_table_is_empty_after_ten_thousand_queues():
-    """RocketMQ keeps a key for every queue that was ever waited for."""
+    """RocketMQ keeps a key for every queue with an earlier held pull."""
     hold = Hold()
     client = Client()
     for queue_id in range(10_000):

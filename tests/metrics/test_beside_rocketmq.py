@@ -102,7 +102,8 @@ def scrapes(tmp_path_factory):
 
 OF_ITS_LIBRARY = {"otel_scope_name"}
 LABELS_LEFT_OUT = {"rocketmq_send_to_dlq_messages_total": {"topic"}}
-"""The queue of dead letters does not tell from which topic each has come."""
+"""Labels that our metrics lack, with the reason: a dead-letter queue does not tell from which topic
+each message came."""
 
 
 @pytest.mark.parametrize("who", ["broker", "exporter"])

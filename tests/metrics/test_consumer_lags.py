@@ -132,7 +132,7 @@ def test_lag_of_many_groups_costs_only_committed_queues(looking):
 
 
 def lag_queue_by_queue(room, group, topic, now_ms):
-    """Return a group's lag by its definition, whatever that costs."""
+    """Return a group's lag by its definition, at any cost."""
     known = room.offsets.queues(group, topic)
     messages, times = 0, []
     for queue_id in range(room.topics.get(topic).read_queue_nums):

@@ -62,7 +62,7 @@ on_http_server = run_by(tell, given=3)
 
 
 async def _until(condition):
-    while not condition():  # noqa: ASYNC110  # nobody would set an event
+    while not condition():  # noqa: ASYNC110  # no event signals it
         await asyncio.sleep(0.001)
 
 
@@ -98,7 +98,7 @@ async def test_unknown_http_path_and_method_are_answered(answerer, port, kept):
 @on_http_server
 async def test_malformed_http_request_is_refused(answerer, port, kept, request_bytes, status):
     answer = await exchange(port, request_bytes)
-    assert answer == b"" or answer.split()[1] == status  # or it has gone on sending
+    assert answer == b"" or answer.split()[1] == status  # or the client was still sending
 
 
 @on_http_server
@@ -109,7 +109,7 @@ async def test_silent_http_clients_time_out(answerer, port, kept):
     await _until(lambda: answerer.clients == 2)
     asyncio.get_running_loop().move(EXCHANGE_SECONDS)
     await _until(lambda: not answerer.clients)
-    with suppress(ConnectionResetError):  # whichever way the system tells of it
+    with suppress(ConnectionResetError):  # how the system reports it varies
         assert await silent.read() == b""
     for writer in (saying, asking):
         writer.transport.abort()

@@ -155,6 +155,6 @@ async def test_broker_with_many_queues_serves_others_during_a_scrape(broker):
     while not scraping.done():
         await client.ask(0)
         turns += 1
-    assert turns > 2  # a scrape in one piece would let one in, at most
+    assert turns > 2  # a scrape in one step would let one client in at most
     assert broker.controller.scheduler._remaining_seconds <= TURN_SECONDS
     assert (await scraping)("rocketmq_consumer_lag_messages", topic="T7") == 0

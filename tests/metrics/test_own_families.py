@@ -1,4 +1,4 @@
-"""This broker's own metrics change with the events that they count."""
+"""Metrics that only this broker has change with the events that they count."""
 
 from zlib import crc32
 
@@ -16,7 +16,7 @@ from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.remoting.command import RemotingCommand
 from rmq_spark.wire.signature import signed_fields
 
-SECRET = "12345678"  # noqa: S105  # of a user of these tests
+SECRET = "12345678"  # noqa: S105  # used by the tests only
 
 
 @on_broker(metricsPort=0)
@@ -76,7 +76,7 @@ async def test_disk_tables_and_process_are_shown_with_their_limits(broker):
     samples = await scrape(broker.controller.metrics_port)
     assert 0 < samples("rocketpoll_disk_free_bytes") <= samples("rocketpoll_disk_total_bytes")
     assert samples("rocketpoll_disk_refused_from_ratio") == 0.9
-    assert samples("rocketpoll_topics") == 2  # without the system's
+    assert samples("rocketpoll_topics") == 2  # without the system topics
     assert samples("rocketpoll_topics_max") == 10_000
     assert samples("rocketpoll_groups_max") == 5_000
     assert samples("rocketpoll_consumer_offsets") == 0
@@ -106,7 +106,8 @@ async def test_staged_batches_are_counted_from_staging_to_the_end(broker):
         await ask(RequestCode.STAGE_CHUNK, chunk, body)
 
     async def found(*names):
-        broker.controller._metrics._exposition._cached_until = 0.0  # each scrape is computed again
+        # so that each scrape is computed again
+        broker.controller._metrics._exposition._cached_until = 0.0
         samples = await scrape(broker.controller.metrics_port)
         return [samples(f"rocketpoll_{name}") for name in names]
 
@@ -135,7 +136,7 @@ async def test_failures_to_authenticate_and_denials_are_counted(broker):
         if key is not None:
             fields = signed_fields(
                 fields, b"", access_key=key, secret_key="12345678"
-            )  # of this broker
+            )  # samples of this broker
         client.send(RemotingCommand(RequestCode.GET_TOPIC_CONFIG, ext_fields=fields))
         answer = await client.receive()
         assert (answer.code == ResponseCode.NO_PERMISSION) == (key is None)

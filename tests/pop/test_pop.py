@@ -1,4 +1,5 @@
-"""Popped messages of a whole broker: invisible until acknowledged or until their time is over."""
+"""Popped messages of a whole broker: invisible until acknowledged or until their invisible time is
+over."""
 
 from dataclasses import replace
 
@@ -198,7 +199,7 @@ async def test_pop_of_a_member_that_leaves_gets_no_message_that_has_not_woken_it
     fields = pop_fields(poll_time=20_000)
     member.send(RemotingCommand(RequestCode.POP_MESSAGE, opaque=1, ext_fields=fields))
     await s.broker.held(1)
-    s.broker.controller.pop_waiters.arriving = lambda *_: None  # as if it were about to be told
+    s.broker.controller.pop_waiters.arriving = lambda *_: None  # suppress the notification
     await s.client.put("a")
     await s.settle()
     leave = {"clientID": "c", "consumerGroup": "G"}

@@ -1,6 +1,6 @@
-"""A model of popped messages against a broker that is stopped and killed at random moments.
+"""A model of popped messages, compared with a broker that is stopped and killed at random moments.
 
-The model knows what was acknowledged, and until when each message is invisible. Whatever happens,
+The model knows the acknowledged messages, and until when each message is invisible. In every case
 no message is lost, and without a kill none is delivered while it is invisible or acknowledged.
 """
 
@@ -119,7 +119,7 @@ def test_no_popped_message_is_lost_whatever_happens_to_the_broker(tmp_path, seed
             "osPageCacheBusyTimeOutMills": 1 << 30,
             "syncFlushTimeout": 1 << 30,
         }
-        asyncio.get_running_loop().stand_still()  # however slow the machine is
+        asyncio.get_running_loop().stand_still()  # independent of the machine's speed
         async with started(small_broker(tmp_path / str(number), **settings), None, clock) as broker:
             if number == 0:
                 broker.make_topic("T")

@@ -1,5 +1,5 @@
-"""An audit: a client that reads everything which a broker has, after each start. It reports what it
-finds to the ledger."""
+"""An audit: a client that reads all messages of a broker after each start, and reports them to the
+ledger."""
 
 from world.acts import GROUPS, QUEUES
 from world.acts.groups import query_offset
@@ -14,7 +14,7 @@ _ASK_AGAIN_SECONDS = 0.2
 
 
 class Audit:
-    """One audit, by a client of its own."""
+    """One audit, with its own client."""
 
     def __init__(self, world):
         self._world = world
@@ -53,7 +53,7 @@ class Audit:
             if told is None:
                 return
             found |= {message.queue_offset: None for message in told.messages}
-            low = max(low, told.min_offset)  # a file may go while it is read
+            low = max(low, told.min_offset)  # a file may expire during the read
         self._ledger.audited(topic, queue_id, must, found, low, told.max_offset)
         self._ends[topic, queue_id] = told.max_offset
         gap = next((offset for offset in range(low, told.max_offset) if offset not in found), None)

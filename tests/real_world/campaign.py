@@ -1,9 +1,8 @@
-"""Lives of a broker process that end by kill or power loss, at any call that it makes;
-and what is found.
+"""Lives of a broker process that end by kill or power loss, at any system call, and audits after
+them.
 
-Each life begins with what the last one has left, is audited by a client, and works for clients
-until it dies. Several lives share a disk. What a ledger complains of is a finding; then a new disk
-begins.
+Each life begins with the files of the last one, is audited by a client, and works for clients until
+it dies. Several lives share a disk. A complaint of a ledger is a finding; then a new disk begins.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _ODDS = (
     NOTHING_LOST,
 )
 _FULL = Rule("full", "look", share=0.87)
-"""So that the oldest messages go, and none is refused."""
+"""Disk usage at which the oldest messages expire, but sends are not refused."""
 
 _FAILURES = (
     ("flush", errno.EIO),
@@ -65,8 +64,8 @@ _FAILURES = (
 class Life:
     """One life of a broker: which calls fail, how long it runs, and how it ends.
 
-    ``ending`` is "kill", "power" or "stop"; ``odds`` are those that something is left of names and
-    of content that are not durable.
+    ``ending`` is "kill", "power" or "stop"; ``odds`` are those that some of the names and of the
+    content that are not durable survive.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -80,7 +79,7 @@ class Life:
 
 
 def drawn_life(dice, *rules):
-    """Draw a random life, in which these rules hold."""
+    """Draw a random life with these rules."""
     rules = [*rules]
     work_seconds = dice.uniform(0.05, 0.8)
     ending = dice.choice(["kill", "power", "power", "power", "stop"])
@@ -92,7 +91,7 @@ def drawn_life(dice, *rules):
         kind, error = dice.choice(_FAILURES)
         rules.append(Rule("fail", kind, number=dice.randint(1, 40), error=error))
         ending = (
-            "power"  # what a flush has failed to write is in memory, and nobody can make it durable
+            "power"  # data of a failed flush is only in memory, and nothing can make it durable
         )
     if dice.random() < 0.6:
         kind = dice.choice(["*", "*", "open", "truncate", "write", "flush", "rename", "delete"])

@@ -1,8 +1,8 @@
-"""A machine of the real world: a directory that is its disk,
-and one broker process after the other on it.
+"""A machine of the real world: a directory that is its disk, and one broker process after the other
+on it.
 
-What the processes do to the disk is recorded (`system_calls`) and told to a model of what a power
-loss leaves. After a kill the next process finds the disk as it is; after a power loss, as the model
+The recorded operations of the processes on the disk (`system_calls`) are passed to a model of power
+losses. After a kill the next process finds the disk unchanged; after a power loss, as the model
 draws it.
 """
 
@@ -160,7 +160,7 @@ class RecordedBroker:
         return self._process.returncode == -signal.SIGKILL
 
     def fault(self, *, is_to_stop):
-        """Return a description of what no broker may do, or an empty text."""
+        """Return a description of forbidden behaviour, or an empty text."""
         has_died_as_it_may = self.was_killed and (self._may_die or not is_to_stop)
         logged = self._log_path.read_text(errors="replace")
         if not has_died_as_it_may and (self._process.returncode or not is_to_stop):

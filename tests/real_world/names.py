@@ -1,4 +1,4 @@
-"""Topics and groups that operators make and delete: what was answered stays so, whatever happens.
+"""Topics and groups that operators create and delete: answered changes are permanent.
 
 No message is ever sent to them, so no send creates one again.
 """
@@ -21,7 +21,7 @@ _TABLES = {
 
 
 class Names:
-    """Knows which topics and groups exist; None while nobody knows."""
+    """Knows which topics and groups exist; None if that is unknown."""
 
     def __init__(self, complain):
         self._complain = complain
@@ -64,7 +64,7 @@ def _draw(dice):
 
 async def _change(player, kind, name, code, *, is_there, body=b"", **fields):
     names = player.world.names
-    connection = await player.connected()  # before it is asked: this life answers, or none
+    connection = await player.connected()  # connect first: this life answers, or none
     if names.is_uncertain(kind, name):
         return
     names.asked(kind, name)

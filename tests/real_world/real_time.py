@@ -52,14 +52,14 @@ class RealTime:
         loop.stop()
 
     def close(self):
-        """Close everything, without resolving what is pending."""
+        """Close everything, and leave pending promises unresolved."""
         self.loop.set_exception_handler(lambda loop, context: None)
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
         if tasks:
             self.loop.run_until_complete(asyncio.wait(tasks))
-        self.loop.run_until_complete(asyncio.sleep(0))  # sockets that were cut are closed
+        self.loop.run_until_complete(asyncio.sleep(0))  # closes the sockets that were cut
         self.loop.close()
 
 
@@ -98,7 +98,7 @@ class _Wire(asyncio.Protocol):
         self._transport = None
         self._is_cut = False
 
-    # ---- what the end does
+    # ---- calls of the end
 
     def write(self, data):
         if data is None:
@@ -117,7 +117,7 @@ class _Wire(asyncio.Protocol):
     def break_off(self):
         pass
 
-    # ---- what the socket tells
+    # ---- events of the socket
 
     def connection_made(self, transport):
         self._transport = transport

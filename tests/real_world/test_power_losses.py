@@ -1,7 +1,8 @@
 """A broker process that is killed, or whose machine loses power, keeps its promises to clients.
 
 The operations of a store on its disk are recorded below Python's `os`, so that missing calls are
-noticed as well. The last tests break the broker's calls on purpose, and require that to be noticed.
+noticed as well. The last tests break the broker's calls on purpose, and require the campaign to
+notice.
 """
 
 import os
@@ -17,13 +18,13 @@ from world.acts import ACTS, Act
 
 pytestmark = pytest.mark.deep
 
-# Longer campaigns take their length from here, and leave out what is known to be wrong.
+# Longer campaigns: ROCKETPOLL_POWER_LOSS_LIVES=1000; these leave out known bugs.
 LIVES = int(os.environ.get("ROCKETPOLL_POWER_LOSS_LIVES", "6"))
 WITHOUT = os.environ.get("ROCKETPOLL_POWER_LOSS_WITHOUT", "").split(",")
 
 SENDS = {name: ACTS[name] for name in ("send", "batch", "chunk")}
 FILES = [f"{STORE}/{name}/*[0-9]" for name in ("commitlog", "consumequeue", "index")]
-"""A rule for each, as a file of another room may make up for what is lost of one."""
+"""# One rule for each, because other files may make up for lost ones."""
 
 
 @pytest.fixture
@@ -39,10 +40,10 @@ def test_power_losses_and_kills_lose_nothing_promised(tmp_path, dice):
     assert campaign.findings == []
     assert (
         campaign.counts["acknowledged"] > 5 * LIVES
-    )  # else the brokers were too slow to tell anything
+    )  # otherwise the brokers were too slow to report anything
 
 
-# ---- the campaign proves itself
+# ---- the campaign detects broken brokers
 
 
 def forget(*paths):

@@ -37,7 +37,7 @@ def test_delay_level_due_time_is_late_by_at_most_its_resolution(delay_ms, arriva
     due_ms = {queue_offset: level.due_ms(queue_offset, 0) for queue_offset in stored_ms}
     for queue_offset, at_ms in stored_ms.items():
         if at_ms + delay_ms < now_ms - grain_ms(delay_ms) - ROUNDED_MS:
-            assert due_ms[queue_offset] <= now_ms  # how long ago does not matter any more
+            assert due_ms[queue_offset] <= now_ms  # the exact time no longer matters
         else:
             late_ms = due_ms[queue_offset] - at_ms - delay_ms
             assert 0 < late_ms <= grain_ms(delay_ms) + ROUNDED_MS

@@ -31,12 +31,12 @@ from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 LEVELS_MS = (1_000, 5_000, 10_000)
 TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
 GRAIN_MS = 12
-"""So much later than its delay a message of these levels may come."""
+"""Maximum milliseconds that a message of these levels may be late."""
 
 
 class Broker:
     """A store and its delayed messages, which can be restarted; the test moves the time. ``clock``
-    is the time of day, which may be set to anything."""
+    is the time of day, which a test may set."""
 
     def __init__(self, root, levels_ms=LEVELS_MS, **store):
         self.root = root
@@ -85,7 +85,7 @@ class Broker:
         self.service.record_arrival(level - 1, self.monotonic_ms)
 
     def wait(self, ms):
-        """Let time pass on both clocks."""
+        """Advance both clocks."""
         self.monotonic_ms += ms
         self.clock.now_ms += ms
 
@@ -431,7 +431,7 @@ class ScheduleMachine(RuleBasedStateMachine):
             before = self.delivered()
             self.broker.wait(again)
             left_ms = self.broker.deliver_all()
-            if self.delivered() == before:  # it has waited for one that came just behind it
+            if self.delivered() == before:  # it has waited for a message right after it
                 assert 0 < left_ms <= GRAIN_MS
                 self.broker.wait(left_ms)
                 self.broker.deliver_all()
@@ -466,9 +466,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         for text in self.low_ms.keys() - set(delivered):
             if self.set_by_ms[text] > 0:
                 self.low_ms[text] -= self.set_by_ms[text]
-            if (
-                self.has_been_set_back
-            ):  # by now, or before the message: the log's times do not go back
+            if self.has_been_set_back:  # now, or before the message: the log's times do not go back
                 self.high_ms[text] = self.now_ms + self.delay_ms[text] + GRAIN_MS
 
     def delivered(self):

@@ -119,7 +119,7 @@ def test_clean_stop_repeats_no_timer_message_within_a_second(broker):
     broker.run_until(broker.monotonic_ms + 1_203)
     before = broker.delivered()
     assert before == ["0", "1", "2", "3", "4"]
-    for _ in range(2):  # the second start reads what the first stop wrote
+    for _ in range(2):  # the second start reads the files of the first stop
         broker.restart()
         assert broker.delivered() == before
         assert broker.timers.pending == 5
@@ -438,15 +438,15 @@ class TimerMachine(RuleBasedStateMachine):
     def _go_by_the_clock(self):
         """Move waiting messages to the time of day, or at most their delay from now.
 
-        A broker that starts looks for timers at once, by the time of day that it has then.
+        A broker that starts looks for timers at once, by the time of day at its start.
         """
         for text in self.low_ms.keys() - self.seen_ms.keys():
             left_ms = self.deliver_ms[text] - self.broker.clock()
             high_ms = self.broker.monotonic_ms + max(left_ms, 0) + LATE_MS
             left_ms = min(left_ms, self.delay_ms.get(text, left_ms))
             low_ms = self.broker.monotonic_ms + left_ms
-            # Two kinds may keep what is left of their time: those stored again, and delays that
-            # an earlier start has shortened.
+            # Two kinds may keep their remaining time: those stored again, and delays that an
+            # earlier start has shortened.
             if text in self.beyond_window or text in self.delay_ms:
                 low_ms = min(low_ms, self.low_ms[text])
                 high_ms = max(high_ms, self.high_ms[text])
@@ -457,7 +457,7 @@ class TimerMachine(RuleBasedStateMachine):
     def set_clock(self, ms, is_back):
         self.broker.clock.now_ms += -ms if is_back else ms
         self.clock_was_set = True
-        # a recall need not find its message if the clock is set in between
+        # a recall may miss its message if the clock is set before it
         self.perhaps_recalled |= self.recalled
         self.recalled = set()
 
@@ -482,10 +482,10 @@ class TimerMachine(RuleBasedStateMachine):
         self._see()
         if is_saved:
             self.broker.timers.save()
-        if not is_clean:  # what was delivered within a second may come again
+        if not is_clean:  # messages delivered within the last second may come again
             since_ms = 0 if not is_saved else self.broker.monotonic_ms - RULES.precision_ms
             self.may_come_again |= {t for t, at_ms in self.seen_ms.items() if at_ms >= since_ms}
-            if not is_saved:  # and so may what was stored again, as its file could have expired
+            if not is_saved:  # and so may those stored again, because their file could have expired
                 self.may_come_again |= self.beyond_window
             if self.clock_was_set:  # some may be sorted twice
                 self.may_come_again |= self.low_ms.keys() - self.seen_ms.keys()
@@ -545,7 +545,7 @@ def test_power_loss_at_any_write_loses_no_acknowledged_timer_message(tmp_path):
     for point in sorted(dice.sample(range(count // 4, count), STATES)):
         for state in power_loss_states(disk.log(point), dice, 2, into):
             left = TimerBroker(state, clock=clock, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-            for _ in range(4):  # what is stored again is seen when it is flushed
+            for _ in range(4):  # messages stored again are visible after the flush
                 left.run_until(left.monotonic_ms + 5_000)
                 left.store.wait_flushed()
                 left.timers.record_arrival()

@@ -35,7 +35,7 @@ _PYTEST = ("-m", "pytest", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovid
 _UP_TO_THE_FIRST = ("-x",)
 _SIDE_BY_SIDE = ("--numprocesses", "2", "--dist", "loadfile")
 _ALL_BUT_THESE = ("tests", "--ignore=tests/seeded")
-"""The catalogue's own tests notice that a bug does not fit a second time."""
+"""The catalogue's own tests would report a second time that a bug does not fit."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -56,7 +56,7 @@ def copy_of_sources(copy):
 
 
 def failing_tests(copy, tests, *how, seconds=SUITE_SECONDS):
-    """Run tests in a copy, and return those that fail."""
+    """Run tests in a copy; return those that fail."""
     command = [sys.executable, *_PYTEST, "--timeout", str(TEST_SECONDS), *how, *tests]
     environment = {
         **os.environ,

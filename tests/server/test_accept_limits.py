@@ -1,4 +1,4 @@
-"""Which new clients may stay: by number, address and second."""
+"""Limits of new clients: by number, address and second."""
 
 import logging
 from dataclasses import replace
@@ -64,7 +64,7 @@ def test_honest_newcomers_get_in_beside_addresses_that_open_and_reset(attackers,
             admitted += is_admitted
             refused += not is_admitted
     assert admitted + refused == 48
-    assert refused <= 1  # once at the most, before the two addresses are known to share
+    assert refused <= 1  # at most once, before both addresses are known to share the limit
     assert door.accepts.refused["maxAcceptsPerSecond"] > 8_000
 
 

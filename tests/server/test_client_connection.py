@@ -29,7 +29,7 @@ RESPONSE = CommandFlag.RESPONSE.value
 
 
 class Tcp:
-    """The part of a socket that a connection configures."""
+    """A socket with the options that a connection sets."""
 
     def __init__(self):
         self.options = []
@@ -42,7 +42,7 @@ class Tcp:
 
 
 class Transport:
-    """A transport whose test decides how many bytes are accepted."""
+    """A transport; the test sets how many bytes it accepts."""
 
     def __init__(self, peer=("10.0.0.9", 40_000), own=("10.0.0.2", 9_876)):
         self.tcp = Tcp()
@@ -139,7 +139,7 @@ class End:
         self.requests = []
         self.answer = answer or (lambda request: request.respond(0))
         limits = ServerLimits(**settings)
-        self.left = []  # what is answered only when the turn ends
+        self.left = []  # responses that leave only at the end of the turn
         self.turn = turn or FairScheduler(asyncio.get_running_loop())
         self.connection = ClientConnection(
             asyncio.get_running_loop(),
@@ -154,7 +154,7 @@ class End:
 
     def congest(self):
         """Let the client stop reading, with much to read."""
-        self.connection.send_frame(b"", [b""])  # what is ready leaves before
+        self.connection.send_frame(b"", [b""])  # ready responses leave first
         self.transport.is_full = True
         self.connection.send_frame(b"", [bytes(100_000)])
         self.transport.writes.pop()
@@ -538,7 +538,7 @@ async def test_client_that_reads_is_answered_whatever_other_clients_do(acts):
 
 @in_loop
 async def test_requests_are_taken_in_their_order_though_one_makes_room_for_its_own_client():
-    """The connection was held back with whole requests, the next of which makes the room to
+    """The connection was suspended with whole requests, the next of which makes the room to
     continue."""
     end = End()
     end.congest()
@@ -629,7 +629,7 @@ async def test_bytes_waiting_for_concurrency_are_counted_apart_from_client_backl
     end.connection.data_received(half)
     assert (end.table.told[-1], end.table.waiting_bytes) == (("holds", len(half)), 0)
     end.connection.data_received(requests(1)[0].encode()[-1:] + half)
-    assert end.table.waiting_bytes == len(half) + 1 + len(half)  # with what has come behind it
+    assert end.table.waiting_bytes == len(half) + 1 + len(half)  # with the bytes after it
     awaited.set_result(None)
     for _ in range(5):
         await asyncio.sleep(0)
@@ -761,8 +761,8 @@ async def test_remote_host_has_one_format(peer, host):
 
 @in_loop
 async def test_undelivered_bytes_include_the_kernel_send_buffer():
-    """The kernel's buffer holds megabytes, and the transport learns nothing before a third
-    is read."""
+    """The kernel's buffer holds megabytes, and the transport notices nothing before a third is
+    read."""
     end = End()
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -775,7 +775,7 @@ async def test_undelivered_bytes_include_the_kernel_send_buffer():
         assert before > 0
         theirs.recv(1 << 12)
         assert end.connection.undelivered_bytes < before
-    assert end.connection.undelivered_bytes == 0  # as the socket is gone
+    assert end.connection.undelivered_bytes == 0  # because the socket is closed
 
 
 # ---- clients of other protocols are recognized by their first bytes

@@ -54,7 +54,7 @@ async def test_earliest_timer_fires_once_for_all_planned_times():
 @pytest.mark.parametrize("second_ms", [-1_000, 0, 1, 2])
 @in_loop
 async def test_times_that_are_nearly_now_can_be_planned_again(first_ms, second_ms):
-    """uvloop runs what is due within half a millisecond without a timer."""
+    """uvloop runs timers that are due within half a millisecond immediately."""
     rung = Rung()
     for _ in range(20):
         start_ms = now_ms()

@@ -6,7 +6,7 @@ from rocketpoll.broker.server.client_connection import ClientFastPaths
 
 
 class OneCode:
-    """A fast path for requests of one code, which may take them one by one."""
+    """A fast path for requests of one code, which may process them one by one."""
 
     def __init__(self, code):
         self.code = code
@@ -41,7 +41,7 @@ def test_fast_path_processes_requests_that_begin_like_those_it_learned():
     reader = fed(310, 310, 11, 310)
     assert client.process(None, reader)
     assert client.process(None, reader)
-    assert not client.process(None, reader)  # nobody knows it yet
+    assert not client.process(None, reader)  # no path knows it yet
     assert (sends.asked, pulls.asked) == (2, 0)
     assert decode_command(reader.next_frame()).code == 11
     assert client.process(None, reader)
@@ -68,7 +68,7 @@ def test_fast_path_patterns_per_client_are_limited():
     codes = [1_000 + number for number in range(40)]
     client = learned([fast_path], *codes)
     taken = [client.process(None, fed(code)) for code in codes]
-    assert sum(taken) == 8  # of the last
+    assert sum(taken) == 8  # of the last path
     assert all(taken[-8:])
 
 

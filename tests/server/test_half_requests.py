@@ -1,4 +1,4 @@
-"""Partial requests: which clients are disconnected when these take too much memory."""
+"""Partial requests: which clients are disconnected when these use too much memory."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ WHO_GOES = "closing the oldest connections of the address that holds most"
 
 
 class Sender:
-    """The part of a connection that is used here."""
+    """A connection with the attributes used here."""
 
     def __init__(self, last_byte):
         self.remote_host = Host(bytes((10, 0, 0, last_byte)), 1_000)
@@ -28,7 +28,7 @@ def test_partial_request_eviction_takes_the_oldest_of_the_largest_address(halves
     halves.record(largest, 50)
     for sender in flood:
         halves.record(sender, 20)
-    halves.record(flood[0], 25)  # what grows is no younger for it
+    halves.record(flood[0], 25)  # growth does not make it younger
     assert list(halves.evict(130, 0)) == flood[:2]
     assert halves.bytes == 130
     assert list(halves.evict(90, 0)) == flood[2:4]
@@ -37,7 +37,7 @@ def test_partial_request_eviction_takes_the_oldest_of_the_largest_address(halves
 
 def test_fair_share_of_partial_requests_is_per_address(halves):
     greedy, honest, silent = Sender(1), Sender(2), Sender(3)
-    assert halves.is_over_fair_share(silent, 0)  # as nobody holds anything
+    assert halves.is_over_fair_share(silent, 0)  # because no client holds anything
     halves.record(greedy, 90)
     assert halves.is_over_fair_share(greedy, 0)
     halves.record(honest, 30)

@@ -1,4 +1,4 @@
-"""A listener accepts clients on each loop; while none can be accepted they wait in the backlog."""
+"""A listener accepts clients on each loop; clients that cannot be accepted wait in the backlog."""
 
 import asyncio
 import errno
@@ -107,7 +107,7 @@ async def test_listener_resumed_twice_opens_no_second_server():
     listener._close_servers()
     for _ in range(3):
         assert listener.poll_accept() is None
-    while not listener._servers:  # noqa: ASYNC110  # nobody would set an event
+    while not listener._servers:  # noqa: ASYNC110  # no event signals it
         await asyncio.sleep(0)
     assert await greeted(port) == b"hello"
     assert len(listener.descriptors()) == before

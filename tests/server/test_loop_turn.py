@@ -1,6 +1,5 @@
 """Time slices of the loop: how long it works before other clients get their turn; the work itself
-moves the clock.
-"""
+moves the clock."""
 
 import asyncio
 from concurrent.futures import Future
@@ -22,7 +21,7 @@ from rocketpoll.broker.server.fair_scheduler import (
 
 
 class Work:
-    """Steps of a given duration each; records who has run, and in which turn of the loop."""
+    """Steps of a given duration each; records the turn of the loop in which each runs."""
 
     def __init__(self, name, steps, seconds, diary):
         self.name, self.left, self.seconds, self.diary = name, steps, seconds, diary
@@ -184,10 +183,10 @@ async def test_long_step_gets_a_turn_of_its_own(turn):
         before = loop.time()
         turn.run_steps(iter(Work("new", 1, 0.001, diary)))
         turn.run_steps(iter(Work("new", 4, 0.003, diary)))
-        gaps.append(loop.time() - behind)  # behind what was in the line
+        gaps.append(loop.time() - behind)  # after the steps already in the line
         behind = loop.time()
         await asyncio.sleep(0)
-        gaps.append(loop.time() - before)  # what has come newly is in front of it
+        gaps.append(loop.time() - before)  # new steps come before it
     gaps += await gaps_until(lambda: turn.is_idle)
     assert max(gaps) <= TURN_SECONDS
     assert diary.count("long") == 2

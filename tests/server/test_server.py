@@ -1,4 +1,5 @@
-"""The server over real sockets: good clients are served, bad ones are closed and affect nobody."""
+"""The server over real sockets: good clients are served, bad ones are closed and do not affect
+others."""
 
 import asyncio
 import logging
@@ -149,8 +150,8 @@ def test_first_frame_and_partial_frame_timeouts_close_silent_clients(caplog):
 
 
 def test_connections_closed_before_they_sent_anything_are_logged_once_a_minute(caplog):
-    """RocketMQ's proxy opens such connections to its name server all the time, and does not use
-    them."""
+    """RocketMQ's proxy constantly opens such connections to its name server, and does
+    not use them."""
 
     async def story(server, clients, gone):
         async def close_silent():
@@ -189,8 +190,8 @@ async def test_bytes_that_arrive_while_the_process_is_stopped_are_read_before_a_
     halting.send(frame[:-1])
     await until(lambda: server.in_flight_bytes)
     rests = ((silent, frame), (halting, frame[-1:]), (idle, frame))
-    server._sweeps = 9  # the tenth closes idle connections
-    # As when SIGCONT comes a minute after SIGSTOP: timers are due, and bytes are there
+    server._sweeps = 9  # the tenth sweep closes idle connections
+    # As when SIGCONT comes a minute after SIGSTOP: timers are due, and bytes have arrived
     loop = asyncio.get_running_loop()
     loop.call_soon(lambda: [client.send_at_once(data) for client, data in rests])
     loop.move(60)
@@ -368,7 +369,7 @@ async def test_resumed_client_is_not_closed_for_partial_requests_of_others(serve
     assert len((await first.receive()).body) == 1 << 15
     second = waiting[server._exempt_connection.remote_host.port]
     assert second is not first
-    for _ in range(20):  # all that are older go, and those that were behind it
+    for _ in range(20):  # all older ones are closed, and those after it
         (await clients.connect()).send(frame[:-1])
         taken += 1
         await until(lambda taken=taken: len(server._request_bytes) + len(gone) == taken - 1)
@@ -441,7 +442,7 @@ def test_throttled_client_has_no_partial_frame_timeout(caplog):
 
 
 def test_client_that_reads_slowly_is_closed_while_its_requests_wait(caplog):
-    """A client that asked for no more than it is about to read may take its time."""
+    """A client may read slowly while it has only requested what it is about to read."""
 
     async def story(server, clients, gone):
         greedy, slow = [await clients.connect(receive_buffer=4096) for _ in range(2)]
@@ -507,7 +508,7 @@ async def test_system_keeps_little_for_clients_that_do_not_read(server, clients,
         for opaque in range(4):
             client.send(RemotingCommand(HUGE, opaque=opaque).encode())
     await until(lambda: sum(each.is_congested for each in server._connections) == 4)
-    await asyncio.sleep(0.2)  # the kernel keeps accepting as much as it may
+    await asyncio.sleep(0.2)  # the kernel accepts as much as it may
     kept = [kernel_buffered_bytes(each.descriptor()) for each in server._connections]
     assert max(kept) < 2 * UNSENT_BYTES_MAX
     assert min(kept) > 0

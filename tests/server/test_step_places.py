@@ -1,4 +1,4 @@
-"""The permits of multi-step requests: who gets one when."""
+"""The permits of multi-step requests: which request gets one, and when."""
 
 import pytest
 from hypothesis import given

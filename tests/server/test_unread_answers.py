@@ -1,6 +1,5 @@
 """Limits on undelivered responses: how long another response may be, and which clients are
-disconnected.
-"""
+disconnected."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ MIB = 1 << 20
 
 
 class Reader:
-    """The part of a connection that is used here."""
+    """A connection with the attributes used here."""
 
     undelivered_bytes = 500
 
@@ -99,13 +98,13 @@ def test_client_without_unread_answers_is_forgotten(seen):
 def test_bytes_that_the_system_keeps_are_counted_until_they_have_arrived():
     unread, reader = SendBufferLimits(MIB), Reader()
     unread.record_written(reader)
-    assert unread.bytes == 0  # until the next look
+    assert unread.bytes == 0  # until the next check
     unread.update_progress(1)
     assert unread.bytes == 500
     reader.undelivered_bytes = 200
     unread.update_progress(2)
     assert unread.bytes == 200
-    unread.record(reader, 900, 3)  # now it does not even take more: all is counted with that
+    unread.record(reader, 900, 3)  # a reader that accepts nothing more: all bytes count
     unread.update_progress(4)
     assert unread.bytes == 900
     unread.discard(reader)

@@ -25,7 +25,7 @@ BOUNDS = {
 NO_NUMBERS = ["", "abc", "nan", "inf", "-1", "1e3", "0x10", "1_0", "1.5", "+1", "\u0663", "1 0"]
 LARGE = [1 << bits for bits in (31, 32, 62, 63, 64, 100)]
 
-# What each of these refuses at its lowest says its name.
+# Settings whose lowest value refuses what their name says.
 REFUSING = {
     "brokerPermission": "0",
     "maxGroups": "1",
@@ -38,8 +38,8 @@ SAID = {
     "brokerPermission": "the broker sending message is forbidden",
     "maxMessageSize": "is over 1",
 }
-# At their lowest they end clients that are a moment late, as a slow machine is (see the last test),
-# or the disk is as full as it may be.
+# Settings whose lowest value disconnects clients that are a moment late, as a slow machine is (see
+# the last test), or requires an empty disk.
 MOMENTS = {
     "clientExpiredTimeoutMills",
     "diskSpaceWarningLevelRatio",
@@ -127,7 +127,7 @@ def test_broker_with_all_settings_at_their_bounds_serves_after_a_restart(tmp_pat
             assert await all_of(client, queue_id, len(texts)) == texts
 
     settings = {**bounds, **PORTS}
-    if bounds is LOWEST:  # for which a request and a file of the log must have room
+    if bounds is LOWEST:  # at which a request and a log file must still have room
         settings |= {"maxMessageSize": "900"}
     tell(story, tmp_path, **settings)
     tell(story, tmp_path, **settings)
@@ -153,7 +153,7 @@ def test_lowest_settings_refuse_requests_with_a_reason(tmp_path, name):
     tell(story, tmp_path, **{name: REFUSING[name]})
 
 
-# ---- each by itself, on a broker process that is killed
+# ---- each setting alone, on a broker process that is killed
 
 ALONE = [
     (name, str(bound))

@@ -25,7 +25,7 @@ from rocketpoll.broker.settings.settings import (
 
 CONF = Path(__file__).parents[2] / "conf" / "broker.conf"
 
-# A value that is not the default, and one that cannot be, for each key.
+# For each key, a valid value that is not the default, and an invalid one.
 OTHERS = {
     "brokerClusterName": ("C1", "a b"),
     "brokerName": ("broker-b", ""),
@@ -108,7 +108,7 @@ NEEDED = {
     "initAuthenticationUser": {"authenticationEnabled": "true"},
     "plainAclFile": {"aclEnable": "true"},
 }
-"""Settings that a setting requires."""
+"""Other settings that a setting requires."""
 
 
 def others_of(name):
@@ -183,7 +183,7 @@ def test_max_frame_bytes_must_cover_max_message_size():
 def test_clients_and_metrics_have_a_port_each():
     with pytest.raises(ConfigError, match="listenPort=9876 and metricsPort=9876 are the same port"):
         config_of({"listenPort": "9876", "metricsPort": "9876"})
-    config_of({"listenPort": "0", "metricsPort": "0"})  # any free one each
+    config_of({"listenPort": "0", "metricsPort": "0"})  # any free port
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_unreadable_settings_file_is_named(tmp_path):
         load_config(tmp_path / "binary.conf")
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0", "192.168.1.5", "::", "2001:db8::1"])  # noqa: S104  # the point
+@pytest.mark.parametrize("address", ["0.0.0.0", "192.168.1.5", "::", "2001:db8::1"])  # noqa: S104  # required by the test
 def test_remote_bind_address_needs_explicit_permission(address):
     with pytest.raises(ConfigError, match="allowRemoteWithoutAuthentication=true"):
         config_of({"bindAddress": address})
@@ -297,7 +297,7 @@ def test_loopback_bind_address_is_allowed(address):
         (
             {
                 "namesrvAddr": "ns:9876",
-                "bindAddress": "0.0.0.0",  # noqa: S104  # the point
+                "bindAddress": "0.0.0.0",  # noqa: S104  # required by the test
                 "authenticationEnabled": "true",
             },
             "bindAddress=0.0.0.0 is none: set brokerIP1",

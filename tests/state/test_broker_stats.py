@@ -11,7 +11,7 @@ SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
 
 class Clocked:
-    """Statistics with a movable clock, sampled on the way as the controller does."""
+    """Statistics with a movable clock, sampled at intervals as the controller does."""
 
     def __init__(self):
         self.now_ms = NOON
@@ -187,11 +187,12 @@ def test_broker_stats_limit_keys(monkeypatch):
         finished(stats.sample(10_000 * round_number))
     ((_, bucket),) = stats._day._buckets
     assert len(bucket) == 15
-    assert stats.data("BROKER_GET_NUMS", "C").stats_day.sum == 60  # all are in the broker's own
+    # the broker's statistics contain all
+    assert stats.data("BROKER_GET_NUMS", "C").stats_day.sum == 60
     assert stats.got_messages == 60
 
 
-# ---- since the start
+# ---- totals since the start
 
 
 def totals(stats):

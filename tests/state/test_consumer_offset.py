@@ -78,8 +78,8 @@ def test_forgotten_offsets_stay_forgotten_after_restart(tmp_path, offsets, forge
 
 
 def test_rocketmqs_consumer_offset_file_is_loaded(tmp_path):
-    """Keys are unquoted numbers; entries that are no topic@group, which RocketMQ ignores,
-    are kept."""
+    """Keys are unquoted numbers; entries that are no topic@group, which RocketMQ
+    ignores, are kept."""
     (tmp_path / "consumerOffset.json").write_text(
         '{\n\t"dataVersion":{"counter":4,"stateVersion":0,"timestamp":9},\n\t"offsetTable":{'
         '"T@g":{0:12,1:13\n\t\t},"%RETRY%g@g":{0:3},"strange":{0:1},"a@b@c":{0:2}\n\t}\n}'

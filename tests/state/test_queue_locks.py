@@ -28,7 +28,7 @@ def locks(clock):
 
 
 CONNECTIONS = defaultdict(FakeConnection)
-"""By what their clients are called in a test."""
+"""Connections by client name."""
 
 
 def lock(locks, group, client_id, queues, *, by=None, is_member=True):

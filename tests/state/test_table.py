@@ -1,4 +1,4 @@
-"""Tables save their changes, and what fails is saved the next time."""
+"""Tables save their changes; a failed save is repeated with the next one."""
 
 import threading
 

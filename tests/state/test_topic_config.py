@@ -78,7 +78,7 @@ def test_topics_survive_a_restart(tmp_path, clock, topics):
     assert not topics.is_dirty
     again = topics_in(tmp_path, clock)
     assert again.wrapper() == topics.wrapper()
-    assert not again.is_dirty  # nothing of what a start makes was missing
+    assert not again.is_dirty  # no topic that a start creates was missing
 
 
 def test_topic_is_saved_once_its_config_is_on_disk(tmp_path, clock, topics):
@@ -168,7 +168,7 @@ def test_default_topic_can_be_inherited_only_with_auto_create(tmp_path, clock, t
     assert strict.create_in_send("T", "TBW102", 4) is None
     assert (
         strict.create_in_send("T", "DefaultCluster", 4) is None
-    )  # which has the permission to inherit
+    )  # it has the permission to inherit
     assert "TBW102" not in topics_in(tmp_path / "new", clock, auto_create=False).topics
     strict.save()
     assert topics_in(tmp_path, clock).get("TBW102").perm == 7
@@ -192,7 +192,7 @@ def test_schedule_topic_gains_queues_with_delay_levels_and_never_loses_any(tmp_p
 
 
 def test_number_of_queues_of_all_topics_is_limited(tmp_path, clock):
-    ours = 1_024 + 18 + 16 + 8 + 8 + 6  # of RocketMQ's own topics
+    ours = 1_024 + 18 + 16 + 8 + 8 + 6  # RocketMQ's own topics
     topics = topics_in(tmp_path, clock, max_queues=ours + 20)
     topics.put(replace(config("T", 4), write_queue_nums=16))
     with pytest.raises(
@@ -201,11 +201,11 @@ def test_number_of_queues_of_all_topics_is_limited(tmp_path, clock):
         topics.put(config("U", 5))
     with pytest.raises(TooMany, match="maxQueues"):
         topics.create_in_send("U", "TBW102", 5)
-    topics.put(config("T", 15))  # fewer than before, and what was taken away can be given
+    topics.put(config("T", 15))  # fewer than before, and the removed ones may be added again
     topics.put(config("U", 5))
     with pytest.raises(TooMany, match="maxQueues"):
         topics.put(config("T", 16))
-    topics.create_in_send_back("%RETRY%g", 1)  # the broker's own need
+    topics.create_in_send_back("%RETRY%g", 1)  # for the broker itself
     topics.save()
     again = topics_in(tmp_path, clock, max_queues=ours + 20)
     with pytest.raises(TooMany, match=f"there are {ours + 21} queues"):
@@ -284,7 +284,7 @@ def test_topic_with_too_many_queues_is_reduced_at_load(clock, caplog):
     assert lines_of(caplog, "rocketpoll.broker.state") == []
 
 
-# ---- Large tables: changes are saved apart from the whole.
+# ---- large tables: changes are saved apart from the whole
 
 
 def files_in(root):
@@ -316,7 +316,8 @@ def test_change_of_a_large_table_is_durable_and_saved_with_the_whole_later(tmp_p
     topics.save_changes()
     assert (tmp_path / "topics.json").read_bytes() == whole
     assert topics.is_dirty
-    assert not topics.is_saved(topics.get("A"))  # no message for it, before RocketMQ can find it
+    # accepts no message before RocketMQ can find the topic
+    assert not topics.is_saved(topics.get("A"))
     again = topics_in(tmp_path, clock)
     assert dict(again.topics) == dict(topics.topics)
     assert again.data_version == topics.data_version

@@ -738,8 +738,8 @@ def test_offsets_of_a_recreated_topic_are_not_rolled_back(store, others):
 
 
 def test_rollback_keeps_foreign_records_with_the_commits_mark(tmp_path):
-    """Ready-encoded records may contain any mark, so rollback can trust marks only up to the
-    commit's end."""
+    """Ready-encoded records may contain any mark, so only the records up to the end of the copy
+    count as rows."""
     store = open_store(tmp_path)
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)

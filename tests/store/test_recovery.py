@@ -286,7 +286,7 @@ def test_message_in_a_hole_returns_when_its_file_is_repaired(tmp_path, check_who
 
 PADDED = {"mapped_file_size_commit_log": 1 << 18, "max_message_size": 1 << 18}
 PADDED_TEXTS = [f"{n}" * 140_000 for n in range(4)]
-"""Messages that each fill a log file: nearly half of the file follows the blank's header."""
+"""Messages so large that each takes a log file of its own, half of which is blank."""
 LONG_AGO = 1_600_000_000
 
 

@@ -17,7 +17,7 @@ def main():
     rules = Rules([Rule(**each) for each in orders["rules"]])
     recorder = Recorder(orders["disk"], RecordingWriter(orders["recording"]), rules, orders["seed"])
     recorder.install()
-    from rocketpoll.broker.__main__ import main as run_broker  # noqa: PLC0415  # behind the recorder
+    from rocketpoll.broker.__main__ import main as run_broker  # noqa: PLC0415  # imported after the recorder is installed
 
     return run_broker(sys.argv[2:])
 

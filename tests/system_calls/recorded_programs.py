@@ -1,4 +1,4 @@
-"""Small programs whose calls on files are recorded: for the tests of the recorder."""
+"""Small programs whose calls on files are recorded, for the tests of the recorder."""
 
 import json
 import os
@@ -74,7 +74,7 @@ class RecordedProgram:
         return [kind for kind, *_ in self.calls()]
 
     def model(self):
-        """Return a model of what a power loss now may leave."""
+        """Return a model of the states after a power loss now."""
         model = PowerLossModel()
         replay = Replay(model)
         for call in self.calls():

@@ -46,10 +46,10 @@ class Recorder:
         self._dice = random.Random(seed)
         self._lock = threading.RLock()
         self._depth = 0
-        self._inside = None  # the thread whose turn it is
+        self._inside = None  # the thread in the current call
         self._handles = {}
         self._last_number = 0
-        self._last_flushes = {}  # the paths behind whose next one death comes
+        self._last_flushes = {}  # paths at whose next flush the process dies
 
     def install(self):
         """Replace the functions of `os`."""
@@ -83,12 +83,12 @@ class Recorder:
             return wrapper(real, *arguments, **more)
 
         setattr(os, name, replaced)
-        # Until Python 3.10 pathlib has functions of its own, taken when it was imported.
+        # Until Python 3.10, pathlib binds its own functions on import.
         accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)
         if hasattr(accessor, name):
             setattr(accessor, name, staticmethod(replaced))
 
-    # ---- one call at a time
+    # ---- serialization of calls
 
     @contextmanager
     def _alone(self):
@@ -225,7 +225,7 @@ class Recorder:
             self._writer.put("unseen", kind, *map(str, paths))
         real(*paths, **more)
 
-    # ---- how full the disk is
+    # ---- disk usage
 
     def _looking(self, real, path):
         found = real(path)
@@ -243,7 +243,7 @@ class Recorder:
 
     def _below(self, path):
         """Return a path relative to the disk; None if it is outside."""
-        absolute = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # pathlib is one that it is called by
+        absolute = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # not pathlib, which calls this function
         is_below = absolute.startswith(self._disk + os.sep)
         return (
             absolute[len(self._disk) + 1 :] if is_below else "" if absolute == self._disk else None
@@ -253,7 +253,7 @@ class Recorder:
         self._last_number += 1
         return self._last_number
 
-    # ---- what goes past all this
+    # ---- changes by other functions
 
     def _unseen(self, real, *arguments, **more):
         if any(each in self._handles for each in arguments if isinstance(each, int)):

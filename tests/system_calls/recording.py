@@ -56,7 +56,7 @@ class Recording:
                 end = start + _SIZE.size + size
                 if end > len(self._rest):
                     break
-                yield marshal.loads(self._rest[start + _SIZE.size : end])  # noqa: S302  # our own child's
+                yield marshal.loads(self._rest[start + _SIZE.size : end])  # noqa: S302  # data of our own child process
                 start = end
             self._rest = self._rest[start:]
 

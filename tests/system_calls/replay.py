@@ -1,4 +1,4 @@
-"""Tells a model of power losses what a process did, call by call, as it was recorded."""
+"""Replays the recorded calls of a process into a model of power losses."""
 
 import os
 from pathlib import PurePath

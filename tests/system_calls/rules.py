@@ -1,4 +1,4 @@
-"""Faults of the calls of a recorded process: rules, and which calls they hit."""
+"""Faults of the calls of a recorded process: rules, and the calls that they hit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorder sees every system call that changes a disk, and can spoil them by rule."""
+"""The recorder sees every system call that changes a disk, and can make calls fail by rule."""
 
 import errno
 import random
@@ -78,12 +78,12 @@ def contents(tree):
 
 
 def left(program):
-    """Return what is left of the log if all names are kept, and all unflushed content is lost."""
+    """Return the rest of the log if all names are kept, and all unflushed content is lost."""
     no_name, all_content = (Choices(random.Random(1), odds) for odds in (1.0, 0.0))
     return contents(program.model().draw(no_name, all_content))["log"]
 
 
-# ---- what is recorded
+# ---- recorded calls
 
 
 def test_recorded_system_calls_match_the_disk(run):
@@ -177,7 +177,7 @@ def test_descriptor_that_a_file_object_has_closed_may_be_used_again(run):
     assert program.model().find(PurePath("log")) is not None
 
 
-# ---- what goes wrong
+# ---- injected faults
 
 
 def test_recorder_records_a_short_write_with_its_length(run):

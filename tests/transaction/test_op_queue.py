@@ -1,4 +1,4 @@
-"""Op messages: their bodies, and which half messages have ended by them."""
+"""Op messages: their bodies, and the half messages that they end."""
 
 from __future__ import annotations
 

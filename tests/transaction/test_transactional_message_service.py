@@ -1,4 +1,4 @@
-"""Checks of half messages: each transaction ends as its producer says, whatever is killed."""
+"""Checks of half messages: each transaction ends as its producer says, after any kill."""
 
 from collections import Counter
 from dataclasses import replace
@@ -122,7 +122,7 @@ class Broker:
         self.clock.now_ms += ms
 
     def check(self, ms=INTERVAL_MS):
-        """Let time pass, and a round of checks if it is due; return the checked bodies."""
+        """Advance the clock, and run a round of checks if it is due; return the checked bodies."""
         self.asked.clear()
         self.wait(ms)
         self.store.wait_flushed()
@@ -186,7 +186,7 @@ def test_immune_half_message_is_not_checked_before_its_time_and_its_first_place_
     assert broker.check() == []
     again = read_all(broker.store, HALF_TOPIC, 0)[-1]
     assert prepared_queue_offset(again) == other.queue_offset
-    broker.commit(first)  # its producer knows the first place only
+    broker.commit(first)  # its producer knows only the first position
     assert broker.check() == ["other"]
     assert bodies(broker.store) == ["immune"]
     assert broker.service.pending_count == 1
@@ -196,7 +196,7 @@ def test_end_at_the_first_place_of_a_checked_half_message_ends_its_checks(broker
     first = broker.prepare("slow")
     assert broker.check() == ["slow"]
     assert broker.check() == ["slow"]
-    broker.commit(first)  # its producer knows the first place only
+    broker.commit(first)  # its producer knows only the first position
     assert broker.check() == []
     assert bodies(broker.store) == ["slow"]
     assert broker.service.pending_count == 0
@@ -346,7 +346,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.broker = Broker(Path(self.directory.name), flush_disk_type=FlushDiskType.SYNC_FLUSH)
         self.broker.on_check = self.answer
         self.decided = {}
-        """By the text of a message: whether its producer has committed; None if it is open."""
+        """By message text: whether its producer has committed; None if the transaction is open."""
         self.first_places = {}
         self.is_silent = False
 

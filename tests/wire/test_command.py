@@ -51,7 +51,7 @@ def test_javas_frames_are_read_as_java_reads_them(vector):
     assert command.flag == vector["flag"]
     assert command.serialize_type.name == vector["serializeType"]
     assert bytes(command.body).hex() == (vector["body"] or "")
-    # Java keeps apart what the binary header cannot: null and empty.
+    # The binary header cannot distinguish null from empty.
     assert (command.remark or "") == (vector["remark"] or "")
     ext = vector["ext"] or {}
     assert {key: value or "" for key, value in command.ext_fields.items()} == {
@@ -72,7 +72,7 @@ def test_javas_frames_are_written_with_the_same_bytes(vector, name):
     if name in NOT_WRITTEN_LIKE_JAVA:
         assert read_one(read_one(data).encode()) == read_one(data)
         return
-    # An answer without fields carries an empty object in Java's JSON, and nothing in ours.
+    # A response without fields has an empty object in Java's JSON, and nothing in ours.
     ours_of = data.replace(b'"extFields":{},', b"")
     if ours_of != data:
         lengths = len(ours_of) - 4 - len(bytes.fromhex(vector["body"] or ""))

@@ -1,4 +1,4 @@
-"""Compressed bodies, and bombs."""
+"""Compressed bodies, and decompression bombs."""
 
 import tracemalloc
 import zlib
@@ -54,7 +54,7 @@ def test_isa_l_computes_and_inflates_as_zlib_does(body, data):
 def inflated(decompressor, stream, bytes_max):
     """Return the whole body, or None if it is too long or damaged.
 
-    Which of the two it is depends on how far ahead a library reads.
+    The reason depends on how far ahead a library reads.
     """
     inflater = decompressor()
     try:

@@ -1,9 +1,10 @@
-"""Requests as clients in other languages spell them are read as RocketMQ's own classes read them.
+"""Requests in the spellings of clients in other languages are read as RocketMQ's own classes read
+them.
 
 RocketMQ's parsers accept much that Java never writes. The vectors have every member of every body
 and header that clients send, in every spelling of its type, and the values that RocketMQ 4.9.7 and
-5.5.0 read. Whatever either of them accepts has to be accepted here as well; what both refuse may be
-refused.
+5.5.0 read. A spelling that either of them accepts must be accepted here as well; one that both
+refuse may be refused.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ NO_SENSE = {
 
 
 def members(kind: str) -> list[Any]:
-    """Return what each version reads from each member, by its class and path."""
+    """Return the values that each version reads from each member, by its class and path."""
     found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for version, row in ROWS:
         if row["kind"] == kind:
@@ -126,7 +127,8 @@ def read_command(text: bytes) -> Any:
 
 
 def is_unknown_language(spelling: str) -> bool:
-    """Java keeps null, or JAVA; here it is OTHER, so that lists of clients do not say JAVA."""
+    """Return whether the language is unknown. Java keeps null, or JAVA; here it is OTHER, so that
+    lists of clients do not say JAVA."""
     return spelling in {
         '"language":"UNKNOWN"',
         '"language":"14"',
@@ -136,7 +138,8 @@ def is_unknown_language(spelling: str) -> bool:
 
 
 def is_unknown_setting(spelling: str) -> bool:
-    """Java keeps null; here a configuration with an unknown name is refused."""
+    """Return whether a setting is unknown. Java keeps null; here a configuration with an unknown
+    name is refused."""
     return spelling in {'"topicFilterType":"UNKNOWN"', '"topicFilterType":"2"'} | {
         f'"topicFilterType":{null}' for null in NULLS
     }
@@ -238,7 +241,7 @@ def test_fields_of_a_request_are_read_as_rocketmq_reads_them(version, row):
                 found = codec.decode({**FULL_EXT[version, code], key: text})[at]
             except RocketPollError:
                 found = REFUSED
-            if key == "boundaryType":  # whatever is not UPPER is LOWER to those who ask
+            if key == "boundaryType":  # readers treat everything but UPPER as LOWER
                 continue
             if found != expected and not (
                 expected in (None, 0, -1) and (found is REFUSED or not text)
@@ -260,7 +263,7 @@ READ_TEXTS = {
     "a name in two cases, exact first",
     "unknown members",
 }
-"""Texts of bodies that are read; RocketMQ reads more, which no client is known to send."""
+"""Texts of bodies that are read; RocketMQ reads more, which no known client sends."""
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_header_of_an_incomplete_frame_is_available_early():
 PIECES = 60_000
 
 
-@pytest.mark.timeout(60)  # where each piece costs all before it: two minutes and more
+@pytest.mark.timeout(60)  # a quadratic reader would take more than two minutes
 def test_pieces_fed_without_reading_in_between_are_kept():
     reader = FrameReader()
     for piece in (A_FRAME[:5], A_FRAME[5:], A_FRAME, A_FRAME[:3]):
@@ -147,7 +147,7 @@ def test_header_over_the_limit_is_refused_before_it_arrives():
 def test_frame_reader_starts_afresh_after_an_error():
     reader = FrameReader()
     reader.feed(A_FRAME + struct.pack(">iI", -5, 0) + b"more")
-    assert reader.next_frame() is not None  # what came before the bad frame is not lost
+    assert reader.next_frame() is not None  # frames before the bad one are kept
     with pytest.raises(FrameError):
         reader.next_frame()
     assert reader.buffered_bytes == 0
@@ -191,14 +191,14 @@ DRIBBLED = """
 
 
 def test_frame_arriving_in_small_pieces_needs_little_extra_memory():
-    done = python_program(DRIBBLED, cwd=ROOT)  # where nobody else allocates
+    done = python_program(DRIBBLED, cwd=ROOT)  # in a process, where no other thread allocates
     assert float(done.stdout) < 1.3
 
 
 PIECES = 60_000
 
 
-@pytest.mark.timeout(60)  # where each piece costs all before it: two minutes and more
+@pytest.mark.timeout(60)  # a quadratic reader would take more than two minutes
 def test_pieces_fed_without_reading_in_between_cost_time_and_memory_by_their_length():
     data = frame_of(b"{}", bytes(390))
     reader = FrameReader()
@@ -270,9 +270,9 @@ def test_frame_buffer_is_for_one_large_frame_only():
     assert reader.next_frame() is None
     assert reader.get_buffer() is None
     reader.feed(A_FRAME[-1:] + large[:20])
-    assert reader.get_buffer() is None  # what was fed has not been asked for
+    assert reader.get_buffer() is None  # fed data has not been read yet
     assert read_all(reader, b"") == [AS_READ]
-    assert reader.get_buffer() is None  # too little is missing for it
+    assert reader.get_buffer() is None  # only a few bytes are missing
     larger = frame_of(b"{}", bytes(DIRECT_BUFFER_BYTES_MIN + 20))
     reader = FrameReader()
     assert read_all(reader, larger[:20]) == []

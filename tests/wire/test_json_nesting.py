@@ -32,7 +32,7 @@ def is_refused(text):
     try:
         check_nesting(text, "JSON body", BodyError)
     except BodyError as error:
-        assert str(LEVELS_MAX) in str(error)  # a refusal is what is asked for
+        assert str(LEVELS_MAX) in str(error)  # refusals are expected
         return True
     return False
 

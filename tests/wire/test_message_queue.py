@@ -1,4 +1,4 @@
-"""A queue in words, as errors and logs show it."""
+"""Text form of a queue, as errors and logs show it."""
 
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -56,18 +56,18 @@ LINES_PER_BYTE_MAX = 8
 FEW_BYTES = 4096
 """Shorter frames may take as many lines as one of this length."""
 INFLATING_BYTES_MAX = 3 * PLAIN_BYTES_MAX
-"""The inflaters collect pieces, and join them when they know that there are no more."""
+"""The inflaters collect pieces, and join them at the end."""
 LARGE_EVERY = 5000
 TRACED_EVERY = 32
 
 SHARES = {  # per cent
-    # Anything in a frame of Java's: `FrameReader`, the three header codecs, typed headers.
+    # Any part of a Java frame: `FrameReader`, the three header codecs, typed headers.
     "headers": 50,
-    "ext fields": 16,  # single fields of these, in a readable header: typed headers
+    "ext fields": 16,  # single ext fields, in a readable header: typed headers
     "JSON": 12,
     "records": 7,
     "chunk, sizes found": 1,
-    "chunk, sizes given": 2,  # and of these, half have wrong sizes
+    "chunk, sizes given": 2,  # half of these have wrong sizes
     "batch": 5,
     "compressed": 5,
 }
@@ -94,7 +94,7 @@ COLUMNS_AT_ONCE = 3
 
 @dataclass(frozen=True)
 class Specimen:
-    """An undamaged frame, and the reader of its body if that is what gets damaged."""
+    """An undamaged frame, and the reader of its body if the body gets damaged."""
 
     frame: bytes
     body_at: int = 0
@@ -399,7 +399,7 @@ def large():
 def warm(found: Corpus) -> Corpus:
     for some in found.values():
         for specimen in some:
-            read(specimen.frame, specimen)  # imports and caches are not what is counted
+            read(specimen.frame, specimen)  # imports and caches do not count
     return found
 
 
@@ -464,10 +464,9 @@ def test_healthy_frames_are_read(corpus, large):
     unread = {
         name: [each for each in some if not read(each.frame, each)] for name, some in corpus.items()
     }
-    # Answers that refuse a request have no fields, and Java's JSON two references
-    # that lead nowhere.
+    # Refusals have no fields, and Java's JSON has two references that lead nowhere.
     assert not any(each.ext_fields for each in unread.pop("headers"))
     assert len(unread.pop("JSON")) == 2
     assert not any(unread.values())
-    # A reference that is longer than any may be, and levels without end.
+    # A reference that is too long, and unlimited levels.
     assert sum(not read(each.frame, each) for some in large.values() for each in some) == 2

@@ -140,7 +140,7 @@ NAMES_OF_JAVA = (
     ),
     ("%LMQ%x", "a%%LMQ%x", "%LMQ%x"),
 )
-"""A name, and what NamespaceUtil of 5.5.0 makes of it: within the namespace a, and without it."""
+"""A name, and the results of NamespaceUtil of 5.5.0: within the namespace a, and without it."""
 
 
 @pytest.mark.parametrize(("name", "wrapped", "stripped"), NAMES_OF_JAVA)

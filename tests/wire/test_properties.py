@@ -35,7 +35,7 @@ def test_strings_are_read_as_java_reads_them(vector):
 @java_vectors.each("properties", where=is_writable)
 def test_strings_are_written_as_rocketmq_5_writes_them(vector):
     theirs = vector["encoded"]
-    ends = "" if not theirs or theirs.endswith("\x02") else "\x02"  # 4.9 leaves the last one out
+    ends = "" if not theirs or theirs.endswith("\x02") else "\x02"  # 4.9 omits the last separator
     assert encode_properties(dict(vector["entries"])) == theirs + ends
 
 

@@ -12,7 +12,7 @@ SIGNED = "RSnjDEmC7TZWy3Cb7kjIryomJgA="
 
 @java_vectors.each("signatures")
 def test_javas_signatures(vector):
-    # A field that Java holds as null it signs as "null"; ours hold text only.
+    # Java signs a null field as "null"; our fields are always text.
     fields = {name: "null" if value is None else value for name, value in vector["ext"].items()}
     assert (
         sign(fields, bytes.fromhex(vector["body"] or ""), vector["secretKey"])

@@ -41,7 +41,8 @@ V6 = parse_host("[::1]:5000")
 
 
 def as_record_reads(data, position):
-    """Return what `record` reads, as `decode_plain_record` should; None for what it refuses."""
+    """Return the result of `record` in the form of `decode_plain_record`; None for
+    refused records."""
     try:
         stored = decode_record(data, position)
     except RecordError:

@@ -1,6 +1,5 @@
-"""Wire code works without lz4, zstd and msgpack, as in a cluster's Python that got rocketpoll as an
-archive.
-"""
+"""Wire code works without lz4, zstd and msgpack, as with an archive of rocketpoll in a cluster's
+Python."""
 
 from support.programs.python_programs import python_program
 

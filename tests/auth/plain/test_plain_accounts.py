@@ -1,4 +1,4 @@
-"""Accounts of plain_acl.yml: what a file may hold, and what an account may do."""
+"""Accounts of plain_acl.yml: the accepted files, and the rights of an account."""
 
 import itertools
 
@@ -70,7 +70,7 @@ def test_plain_acl_refuses_faults_with_file_line_and_column(files, message):
 
 
 def test_plain_acl_shows_no_secret_key():
-    secret = "hidden-s3cret"  # noqa: S105  # of no account
+    secret = "hidden-s3cret"  # noqa: S105  # not a real secret
     found = account(text=ACCOUNT.replace("12345678", secret))
     assert secret not in repr(found)
     with pytest.raises(RocketPollError) as error:

@@ -1,4 +1,4 @@
-"""PlainRules: the answers of RocketMQ 4.9.7 under a plain_acl.yml, or stricter ones."""
+"""PlainRules give the answers of RocketMQ 4.9.7 with a plain_acl.yml, or stricter ones."""
 
 import pytest
 from support.access import answers
@@ -62,7 +62,7 @@ def is_stricter(vector, ours):
         return True
     if vector["name"].startswith("CONSUMER_SEND_MSG_BACK"):
         return "topic:" in ours["remark"]  # the topic of the message counts as well
-    retries = "%RETRY%" in str(vector["ext"])  # RocketMQ looks at the producer's group, or none
+    retries = "%RETRY%" in str(vector["ext"])  # RocketMQ checks the producer's group, or none
     return retries and "group:" in ours["remark"]
 
 
@@ -89,7 +89,7 @@ def test_plain_rules_hold_an_account_to_its_names(room, vector):
     try:
         ours = room.refusal(answers.as_request(vector), ACCOUNTS[vector["by"]])
     except WireError:
-        ours = vector["refusal"]  # a body that cannot be read is refused in other words
+        ours = vector["refusal"]  # an unreadable body has another remark
     assert ours == vector["refusal"]
 
 

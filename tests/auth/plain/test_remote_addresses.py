@@ -1,4 +1,4 @@
-"""White addresses cover what RocketMQ 4.9's do, and never more."""
+"""White addresses cover those that RocketMQ 4.9 covers, and never more."""
 
 import json
 from ipaddress import ip_address
@@ -12,9 +12,9 @@ from rocketpoll.broker.auth.plain.plain_accounts import AddressPattern
 
 ROWS = [row for row in java_vectors.load("4.9.7", "plain_lists") if row["kind"] == "address"]
 NARROWER = {"10.1.*.3": ["10.1.2.3", "10.1.20.3"]}
-"""RocketMQ ignores what follows the first asterisk."""
+"""RocketMQ ignores the rest after the first asterisk."""
 REFUSED_HERE = {"fe80::1%eth0"}
-"""RocketMQ accepts it, and it covers nothing."""
+"""RocketMQ accepts this address, although it covers nothing."""
 ONLY_HERE = {
     "10.1.{2,3}.9",
     "*.1.2.3",
@@ -22,7 +22,7 @@ ONLY_HERE = {
     "2001:db8:1:2:*:*:*:*",
     "2001:db8:1:2-3:*:*:*:*",
 }
-"""RocketMQ accepts these forms in the last places alone."""
+"""RocketMQ accepts these forms in the last places only."""
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: json.dumps(row["text"]))

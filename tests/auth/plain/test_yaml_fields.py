@@ -1,4 +1,4 @@
-"""Maps of a YAML file: what their fields hold, and faults with their places."""
+"""Maps of a YAML file: values of fields, and faults with their places."""
 
 import pytest
 from hypothesis import given
@@ -75,7 +75,7 @@ def test_yaml_error_names_line_column_and_fault(text, message):
     assert message in str(error.value)
 
 
-SECRET = "Zk9-secret"  # noqa: S105  # of no account
+SECRET = "Zk9-secret"  # noqa: S105  # not a real secret
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Connections under TLS with real sockets: answers are as without, and refusals say why."""
+"""Connections with TLS over real sockets: responses equal those without TLS, and refusals have a
+reason."""
 
 import asyncio
 import contextlib
@@ -45,7 +46,7 @@ async def test_sends_and_pulls_work_as_without_tls(broker, version):
     plain = await broker.connect()
     secret = await broker.connect(tls=client_context(version=version))
     for client in (plain, secret):
-        await client.put(*range(50), queue_id=0)  # from the second on, on the fast path
+        await client.put(*range(50), queue_id=0)  # from the second message on, by the fast path
         await client.put("x" * 400_000, queue_id=0)
     answers = [await client.pull(0, count=32) for client in (plain, secret)]
     assert answers[0].bodies == answers[1].bodies == [str(n) for n in range(32)]
@@ -209,7 +210,7 @@ def vars_of(config):
     return {name: getattr(config, name) for name in config.__dataclass_fields__}
 
 
-# ---- a server alone, whose answers a test chooses
+# ---- a server alone, whose responses a test sets
 
 ECHO, HUGE = 1, 2
 HUGE_BYTES = 12 << 20
@@ -278,7 +279,7 @@ async def test_client_that_does_not_read_is_congested_and_its_answers_are_not_en
     [connection] = server._connections
     assert connection.is_congested
     assert server.unread_bytes >= HUGE_BYTES
-    await asyncio.sleep(0.1)  # the kernel takes what it takes
+    await asyncio.sleep(0.1)  # until the kernel accepts no more
     encrypted = connection._tls._transport.get_write_buffer_size()
     assert encrypted <= 2 * 65_536
     assert connection.undelivered_bytes > HUGE_BYTES // 2
@@ -504,7 +505,7 @@ async def test_half_closed_client_gets_what_it_asked_for(server, clients):
 async def test_connections_under_tls_count_against_the_accept_limits(server, clients):
     first = await clients.connect(tls=client_context())
     await first.ask(ECHO)
-    refused = await clients.connect()  # whatever it would say
+    refused = await clients.connect()  # whatever it would send
     assert await refused.closed() == b""
     assert server.refused == {"maxConnectionsPerAddress": 1}
     assert server.tls.handshakes_completed == 1

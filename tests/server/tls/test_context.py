@@ -1,4 +1,4 @@
-"""Files of TLS settings: what cannot be used is named with setting, path, cause and remedy."""
+"""Files of TLS settings: errors name setting, path, cause and remedy."""
 
 import os
 import shutil

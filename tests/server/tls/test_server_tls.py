@@ -168,7 +168,7 @@ def test_expiry_is_logged_at_the_start_and_on_request(files, caplog):
     ],
 )
 def test_start_with_an_invalid_certificate_logs_it_and_continues(files, caplog, now, why):
-    """An unset clock or a forgotten renewal is no reason to serve nobody."""
+    """A wrong clock or a forgotten renewal must not stop the broker."""
     assert new_tls(files.settings(), now).is_offered
     [line] = lines_of(caplog)
     assert why in line

@@ -41,7 +41,7 @@ CONTEXTS = {
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 }
 TURNS = 4
-"""Turns of the loop after each act: a part of the work may be left for a next turn."""
+"""Turns of the loop after each act: some work may be left for a later turn."""
 
 
 class Tcp:
@@ -59,7 +59,7 @@ class Wire:
         self.protocol = None
         self.to_client = bytearray()
         self.room = 0
-        """Bytes that the system takes without complaint."""
+        """Bytes that the system accepts."""
         self.is_reading = True
         self.is_closed = False
         self._is_paused = False
@@ -194,7 +194,7 @@ class Story:
         self.frames = FrameReader()
         self.answers = []
         self.position = 0
-        """Bytes that have gone to the server."""
+        """Number of bytes delivered to the server."""
 
     def work(self):
         """Let the client do all that it can."""
@@ -239,7 +239,7 @@ class Story:
     async def turns(self, count=TURNS):
         for _ in range(count):
             await asyncio.sleep(0)
-        for _ in range(TURNS):  # it may be about to read on
+        for _ in range(TURNS):  # it may be about to read again
             connection, wire = self.connection, self.wire
             is_busy = connection.is_waiting_for_broker or connection.is_congested
             if wire.is_reading or is_busy or wire.is_closed:
@@ -338,7 +338,7 @@ def test_damaged_tls_stream_ends_only_its_connection(version, place, kind, value
         told = Story(version, 1 << 20, problems)
         request = RemotingCommand(1, opaque=7, body=b"x" * 700)
         told.unsent.append(request)
-        with contextlib.suppress(ssl.SSLError):  # the client's own complaint
+        with contextlib.suppress(ssl.SSLError):  # raised by the client
             for _ in range(2_000):
                 told.work()
                 if (

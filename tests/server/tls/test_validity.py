@@ -1,4 +1,4 @@
-"""Certificates' validity, read from DER: as OpenSSL reads it, or a ValueError."""
+"""Certificates' validity, read from DER: the same dates as OpenSSL's, or a ValueError."""
 
 import ssl
 from contextlib import suppress
@@ -27,7 +27,7 @@ def der(tag, *content):
 
 
 def certificate_with(not_before, not_after, *, serial=b"\1", version=True, issuer=b""):
-    """Return the parts of a certificate before its subject, which nothing here reads."""
+    """Return the parts of a certificate before its subject, which is not read here."""
     return der(
         0x30,
         der(
@@ -44,7 +44,7 @@ def certificate_with(not_before, not_after, *, serial=b"\1", version=True, issue
 
 
 @given(
-    st.integers(-631_152_000, 253_402_300_799),  # of 1950 to 9999
+    st.integers(-631_152_000, 253_402_300_799),  # from 1950 to 9999
     st.booleans(),
     st.binary(min_size=1, max_size=300),
     st.binary(max_size=70_000),

@@ -117,7 +117,7 @@ print(json.dumps(shares))
 def test_tolerant_json_reader_needs_little_memory_for_long_texts():
     """Memory is measured in a process, because all threads of a process count together."""
     plain, escapes, quotes = last_line_of("-c", PEAKS, seconds=60)
-    # orjson alone takes fourteen times what it reads.
+    # orjson alone takes fourteen times its input.
     assert max(plain, escapes, quotes) < 20
 
 

@@ -1,4 +1,4 @@
-"""Every body class, as hypothesis fills it and as Java writes it."""
+"""Every body class, with values of hypothesis and with Java's vectors."""
 
 import dataclasses
 import enum
@@ -18,9 +18,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 JAVA_NAMES = {**CLASSES, "UnlockBatchRequestBody": clients.LockBatchRequestBody}
 
-# A body that RocketMQ has, and no request.
+# A body class of RocketMQ without a request.
 NOT_OURS = {"ConsumeByWho"}
-# Computed by getters of Java's, from fields that are there too.
+# Computed by Java's getters, from fields that the body also has.
 COMPUTED = {"minTimeStampStr", "maxTimeStampStr", "consumeTimeStampStr"}
 # Static topics and pop consumption, which the broker does not offer.
 NOT_SERVED = {
@@ -42,7 +42,7 @@ def parts_of(hint):
 
 
 def test_body_docstrings_name_their_request():
-    """Or the file that it is; parts of other bodies name none."""
+    """The request or the file; parts of other bodies name none."""
     hints = [hint for body in CLASSES.values() for hint in typing.get_type_hints(body).values()]
     parts = {part for hint in hints for part in parts_of(hint)}
     for name, body in CLASSES.items():
@@ -122,7 +122,7 @@ def order_and_digits_are_determined(vector):
     return (
         is_ours(vector)
         and vector["variant"] in ("single", "standard")
-        # Numbers as keys, which we quote; floats, whose digits the two languages place differently.
+        # Numbers as keys, which we quote; floats, whose digits the two languages write differently.
         and not any(
             f"{mark}{digit}" in vector["text"] for mark in ("{", "{-") for digit in "123456789"
         )
@@ -249,7 +249,7 @@ def test_numbers_in_quotes_are_read_as_java_reads_them(word):
         decode_body(configs.TopicConfig, b'{"topicName":"T","perm":"%s"}' % word.encode())
 
 
-@pytest.mark.timeout(60)  # where each item costs the key's length: some minutes
+@pytest.mark.timeout(60)  # a quadratic reader would take minutes
 def test_long_map_key_does_not_slow_down_its_items():
     items = b",".join(b'"k%d":5' % number for number in range(100_000))
     data = b'{"forbiddenTable":{"' + b"x" * 10_000_000 + b'":{' + items + b"}}}"

@@ -73,7 +73,7 @@ def test_object_with_an_ordinary_ref_member_is_not_a_reference():
 
 
 def chain_of(length, link):
-    """Return JSON in which r0 is an object, and each following r refers to the one before it."""
+    """Return JSON in which r0 is an object, and each following r refers to the previous one."""
     members = {"r0": {"x": 1}}
     members.update({f"r{number}": link(f"$.r{number - 1}") for number in range(1, length + 1)})
     return members
@@ -100,7 +100,7 @@ def test_deep_nesting_beside_a_reference_is_refused():
         loads(b'{"unknown":' + deep + b',"a":{},"b":{"$ref":"$.a"}}')
 
 
-@pytest.mark.timeout(60)  # where each is looked up among all: some minutes
+@pytest.mark.timeout(60)  # a quadratic reader would take minutes
 def test_repeatedly_referenced_object_is_built_once():
     queues = [b'{"topic":"T","brokerName":"b","queueId":%d}' % number for number in range(5_000)]
     table = b",".join(b"%s:{}" % queue for queue in queues)

@@ -1,4 +1,4 @@
-"""Bodies written and read in steps equal those done at once, and no step is long."""
+"""Bodies written and read in steps equal those processed at once, and no step is long."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Unknown members of a body are reported, and only these."""
+"""Unknown members of a body are reported, and no others."""
 
 import json
 

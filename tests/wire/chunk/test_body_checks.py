@@ -13,7 +13,7 @@ from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.message.record import StoredMessage, encode_record
 
-# Bodies of one length are summed as they lie, short ones of several lengths with zeros in front.
+# Bodies of one length are summed in place, short ones of several lengths with zeros in front.
 SUMMED = {
     "equal": [1000],
     "equal and short": [7],
@@ -60,7 +60,7 @@ def test_intact_bodies_pass_the_bulk_crc_check(count):
 @pytest.mark.parametrize("kind", SUMMED)
 def test_intact_bodies_are_not_summed_one_by_one(kind, monkeypatch):
     """At least 16 bodies are combined into a sum; only the remaining few are checked one by one."""
-    found_in(chunk_of([100] * 300))  # after which what is computed once is there
+    found_in(chunk_of([100] * 300))  # fills the caches
     summed = []
     for module in (body_checks, crc):
         monkeypatch.setattr(module, "crc32", lambda data: summed.append(data) or crc32(data))

@@ -46,7 +46,7 @@ def sealed_chunk(messages):
 
 
 def one_at_a_time(records):
-    """Return what `intact_records` must return for these."""
+    """Return the expected result of `intact_records`."""
     return [has_valid_checksum(record) for record in records]
 
 
@@ -245,7 +245,8 @@ def test_crcs_of_parts_of_any_length_are_combined(length):
 
 
 def of_strings(texts):
-    """Return the CRCs of these strings, which lie in one buffer with a byte around each."""
+    """Return the CRCs of these strings, which are in one buffer with a byte before and
+    after each."""
     data = b"|" + b"|".join(texts)
     lengths = np.array([len(text) for text in texts], np.int64)
     starts = 1 + np.cumsum(lengths + 1) - (lengths + 1)

@@ -169,7 +169,7 @@ def test_chunk_columns_locate_all_parts():
     assert np.array_equal(chunk.properties_at + chunk.properties_length, chunk.ends)
 
 
-# ---- records that cannot be read among others
+# ---- unreadable records among others
 
 
 def records_with(number, change):

@@ -254,7 +254,7 @@ def test_too_large_chunk_is_refused_before_it_is_encoded(monkeypatch):
 
 
 def test_lengths_that_add_up_to_more_than_32_bits_do_not_become_negative(monkeypatch):
-    # Bodies as long as columns can hold them, without the bytes.
+    # Bodies of the maximum length of columns, without the bytes.
     assert lengths_of(pa.array([b"ab", b"c"])).dtype == np.int64
     monkeypatch.setattr(
         "rmq_spark.wire.chunk.encode.lengths_of", lambda array: lengths_of(array) + BUFFER_BYTES_MAX
@@ -294,7 +294,7 @@ def test_unknown_compression_flag_is_refused_when_encoding():
 
 
 def as_maps(lists, validity):
-    """Return a column of maps with entries behind its nulls, as other programs may build one."""
+    """Return a column of maps with entries at its nulls, as other programs may build one."""
     entries = [entry for each in lists for entry in each]
     whole = pa.MapArray.from_arrays(
         pa.array(np.cumsum([0, *map(len, lists)]), pa.int32()),

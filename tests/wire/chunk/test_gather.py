@@ -96,13 +96,13 @@ def test_take_bytes_handles_the_longest_inline_view_and_the_next_length(shortest
 def test_slices_at_one_distance_and_beside_it_are_taken_where_they_lie(
     count, distance, width, first, shift, data
 ):
-    """Slices at one distance take another path, which one slice out of line prevents."""
+    """Slices at one distance take another path, which one irregular slice prevents."""
     starts = first + 1 + np.arange(count, dtype=np.int64) * distance
     starts[data.draw(st.integers(0, count - 1))] += shift
     of_these = [DATA[start : start + width] for start in starts.tolist()]
     found = take_structures(np.frombuffer(DATA, np.uint8), starts, f"V{width}")
     assert [bytes(each) for each in found] == of_these
-    found[:] = bytes(width)  # they are a copy, as callers write into it
+    found[:] = bytes(width)  # the result is a copy, because callers write into it
 
 
 @given(st.integers(60, 200), st.integers(0, 9), st.integers(0, 40), st.integers(0, 30))

@@ -1,4 +1,4 @@
-"""Columns that users give."""
+"""Columns in the forms that users pass."""
 
 import numpy as np
 import pyarrow as pa

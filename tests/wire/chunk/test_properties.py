@@ -23,7 +23,8 @@ names = property_names | some_text | st.text("ab\x01\x02\u00e9", min_size=1, max
 
 
 both = pytest.mark.parametrize("long_bytes", [chunk_properties.LONG_BYTES, -1])
-"""Piece by piece, and from the maps of long strings, which says the same."""
+"""Runs a test with properties parsed piece by piece, and with maps of long strings; the results are
+equal."""
 
 
 def values_of(long_bytes, texts, name):

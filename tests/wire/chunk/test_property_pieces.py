@@ -16,7 +16,7 @@ from rmq_spark.wire.chunk.properties import (
 )
 
 NAMES = ["KEYS", "TAGS", "UNIQ_KEY", "K", "KEYS\x02K", "a-name-of-one-s-own", "\u00e9"]
-# Names and values whose lengths lead over the ends of words and windows.
+# Names and values whose lengths cross the ends of words and windows.
 _pieces = st.tuples(
     st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "K", "KEYSX", "UNIQ_KEX", "a-name-of-one-s-own"]),
     st.sampled_from(["\x01", "\x01", "\x01", "\x01\x01", ""]),

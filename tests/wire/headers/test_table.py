@@ -26,7 +26,7 @@ from rmq_spark.wire.remoting.framing import FrameReader
 # Not read by rocketpoll: the field of "lite topics", which are pop consumption.
 NOT_OURS = {"liteTopic"}
 
-# Java has a class for the answer to a question that is asked one-way.
+# Java has a response class for a one-way request.
 NEVER_SENT = {"CheckTransactionStateResponseHeader"}
 
 
@@ -55,7 +55,7 @@ def test_header_decodes_like_javas(vector):
     )
     theirs = {key: value for key, value in vector["header"].items() if key not in NOT_OURS}
     for key, value in theirs.items():
-        if value is None:  # absent; for some of Java's nulls our header says what they mean
+        if value is None:  # absent; for some of Java's nulls our header has a meaning
             assert ours.get(key) is defaults.get(key), key
         else:
             assert (type(ours[key]), ours[key]) == (type(value), value), key
