@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rmq_spark.spark.checkpoint import CheckpointedBatch, read_checkpoint, starting_offsets
     from rmq_spark.spark.errors import (
         BrokersAway,
         BrokersGone,
@@ -29,8 +28,13 @@ if TYPE_CHECKING:
         SparkError,
         WriteError,
     )
-    from rmq_spark.spark.lag import LagListener, QueryLag, QueueLag, lag_now, lag_of
-    from rmq_spark.spark.lineage import LineageListener
+    from rmq_spark.spark.monitoring.checkpoint import (
+        CheckpointedBatch,
+        read_checkpoint,
+        starting_offsets,
+    )
+    from rmq_spark.spark.monitoring.lag import LagListener, QueryLag, QueueLag, lag_now, lag_of
+    from rmq_spark.spark.monitoring.lineage import LineageListener
 
 _NAMES: Final = {
     "checkpoint": ("CheckpointedBatch", "read_checkpoint", "starting_offsets"),

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rmq_spark.spark.checkpoint import read_checkpoint, starting_offsets
 from rmq_spark.spark.errors import CheckpointError
+from rmq_spark.spark.monitoring.checkpoint import read_checkpoint, starting_offsets
 from rmq_spark.spark.options.start_positions import OffsetPosition, parse_positions
 from rmq_spark.spark.plan.source_offset import QueuePosition
 from rmq_spark.wire.message_queue import MessageQueue

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from rmq_spark.spark.checkpoint import CheckpointFiles, read_checkpoint, starting_offsets
 from rmq_spark.spark.errors import CheckpointError
+from rmq_spark.spark.monitoring.checkpoint import CheckpointFiles, read_checkpoint, starting_offsets
 
 pytestmark = pytest.mark.deep
 

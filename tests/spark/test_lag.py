@@ -9,7 +9,14 @@ from support.spark.source_queries import query, queue_of, send
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.spark.errors import SetUpError
-from rmq_spark.spark.lag import LagListener, QueryLag, QueueLag, lag_between, lag_now, lag_of
+from rmq_spark.spark.monitoring.lag import (
+    LagListener,
+    QueryLag,
+    QueueLag,
+    lag_between,
+    lag_now,
+    lag_of,
+)
 from rmq_spark.spark.options.options import BatchLimits
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset, with_sizes

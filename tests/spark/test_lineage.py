@@ -13,7 +13,7 @@ from support.spark.source_queries import send
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.spark.errors import SetUpError
-from rmq_spark.spark.lineage import LineageListener
+from rmq_spark.spark.monitoring.lineage import LineageListener
 
 RUN = "0189d1e6-1b1f-7c9e-9f0a-1c2d3e4f5a6b"
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from rmq_spark.cli.main import main
-from rmq_spark.spark.checkpoint import read_checkpoint, starting_offsets
+from rmq_spark.spark.monitoring.checkpoint import read_checkpoint, starting_offsets
 
 pytestmark = [
     pytest.mark.deep,

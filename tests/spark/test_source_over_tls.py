@@ -12,8 +12,8 @@ from support.servers.tls import CERTIFICATES, certificate
 from support.spark.sessions import log_of
 from support.spark.source_fixture import SourceRoom, complaint
 
-from rmq_spark.spark.checkpoint import read_checkpoint
-from rmq_spark.spark.lag import lag_now
+from rmq_spark.spark.monitoring.checkpoint import read_checkpoint
+from rmq_spark.spark.monitoring.lag import lag_now
 from rocketpoll import EmbeddedBroker, stream_rows
 
 pytestmark = pytest.mark.deep

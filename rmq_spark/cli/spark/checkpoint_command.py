@@ -37,13 +37,13 @@ from rmq_spark.cli.spark.checkpoint_lag import (
 )
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark
 from rmq_spark.errors import format_count
-from rmq_spark.spark.checkpoint import (
+from rmq_spark.spark.errors import SparkError
+from rmq_spark.spark.monitoring.checkpoint import (
     CheckpointedBatch,
     find_batch,
     read_checkpoint,
     starting_offsets,
 )
-from rmq_spark.spark.errors import SparkError
 from rmq_spark.spark.plan.source_offset import QueuePosition
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -19,7 +19,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
-    from rmq_spark.spark.checkpoint import CheckpointedBatch
+    from rmq_spark.spark.monitoring.checkpoint import CheckpointedBatch
 
 
 class QueryPosition(NamedTuple):

@@ -1,7 +1,7 @@
 """Lag: the number of messages that a reader of a queue has yet to read.
 
 `messages_behind` computes it for every reader: consumer groups here, in the command line and in the
-exporter, and Spark queries in `rmq_spark.spark.lag` and ``rocketpoll checkpoint --lag``.
+exporter, and Spark queries in `rmq_spark.spark.monitoring.lag` and ``rocketpoll checkpoint --lag``.
 """
 
 from __future__ import annotations

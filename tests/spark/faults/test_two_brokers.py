@@ -9,7 +9,7 @@ from support.spark.broker_pairs import A, B, warnings_of
 from support.spark.streaming_engine import Crashed, assert_read
 
 from rmq_spark.spark.errors import BrokersAway, DataLoss
-from rmq_spark.spark.lag import lag_between
+from rmq_spark.spark.monitoring.lag import lag_between
 from rmq_spark.spark.plan.source_offset import SourceOffset, sizes_in
 
 NEW = "prod-1"

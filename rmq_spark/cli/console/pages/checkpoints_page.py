@@ -22,7 +22,7 @@ from rmq_spark.cli.spark.checkpoint_lag import (
     total_behind,
 )
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.checkpoint import CheckpointedBatch, read_checkpoint
+from rmq_spark.spark.monitoring.checkpoint import CheckpointedBatch, read_checkpoint
 
 _BATCHES_SHOWN: Final = 20
 _LIST_COLUMNS: Final = ("Directory.grow", "Last batch.number", "Started.number", "Behind.number")

@@ -31,7 +31,7 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.spark.errors import SetUpError
-from rmq_spark.spark.lag import topics_read
+from rmq_spark.spark.monitoring.lag import topics_read
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent

@@ -1,0 +1,1 @@
+"""Monitoring: the lag, the lineage and the checkpoints of queries."""
