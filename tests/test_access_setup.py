@@ -89,7 +89,7 @@ def test_start_leaves_a_user_of_the_initial_name_as_it_is(tmp_path):
 @pytest.mark.parametrize("status", UserStatus)
 @pytest.mark.parametrize("user_type", UserType)
 def test_start_makes_the_initial_user_super_again_if_nobody_else_is(tmp_path, status, user_type):
-    """This lets a locked-out operator in again."""
+    """A locked-out operator gets back in by a restart."""
     if (status, user_type) == (UserStatus.ENABLE, UserType.SUPER):
         return
     lost = User("root", "forgotten", user_type, status)

@@ -169,7 +169,7 @@ def test_broker_process_serves_and_stops_in_an_unusual_environment(tmp_path, sit
 
 @pytest.mark.parametrize("entry", spread(2, ENTRIES))
 def test_broker_with_a_settings_file_survives_sighup_at_any_time(tmp_path, entry):
-    """This includes its first line and its stop: a service manager may send SIGHUP at any time."""
+    """A service manager may send SIGHUP at any time, also during the start and the stop."""
     (tmp_path / "broker.conf").write_text("maxTopics=100\n")
     port = free_port()
     how = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}}

@@ -230,7 +230,7 @@ async def reset_to_the_start(operator):
 @pytest.mark.parametrize("is_held", [False, True], ids=["pulls next", "waits for messages"])
 @on_broker
 async def test_offset_reset_moves_a_java_5_client_by_its_next_pull(broker, is_held):
-    """When notified of a reset, Java's client sleeps ten seconds in a shared thread."""
+    """Java's client sleeps ten seconds in a shared thread when it is notified of a reset."""
     client = await member_of(broker, "five", JAVA_5)
     operator = await broker.connect()
     await operator.put("a", "b", "c")

@@ -346,7 +346,7 @@ async def test_broker_with_too_many_bytes_in_flight_answers_busy(broker):
     assert "system busy" in answer.remark
     assert (await client.pull(0)).bodies == ["before"]  # pulls are still served
     others.release()
-    assert (await many.receive()).code == 0  # its own permit does not block it
+    assert (await many.receive()).code == 0  # its own bytes do not count against it
     await broker.until(lambda: not server.is_overloaded)
     await client.put("after")
 

@@ -454,7 +454,7 @@ async def test_clients_closed_together_are_closed_in_one_piece_of_work_a_few_per
         connection.close("enough")
     assert await most_of_a_turn(lost, all_gone) <= 10
     assert lost[0] == len(clients)
-    # requests of several turns wait for few others, however many short ones there are
+    # an unregistration of several turns waits for few others, however many clients leave
     assert longest_line[0] <= 3
 
 

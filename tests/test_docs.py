@@ -202,8 +202,8 @@ def test_name_that_is_not_in_the_file_beside_it_is_found(text, elsewhere):
 
 
 def test_paths_of_all_kinds_in_contributing_exist():
-    """This includes paths of bugs, settings, dashboards and folders, which on other pages are those
-    of stores."""
+    """CONTRIBUTING may name bugs, settings, dashboards and folders; on other pages, such paths are
+    those of stores."""
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
     paths = [
         code

@@ -23,7 +23,7 @@ def test_rights_table_has_every_request_that_a_broker_can_receive():
 # ---- the same rights as RocketMQ 5.5.0, or more
 
 ANY_READER = {"SEARCH_OFFSET", "GET_MAX_OFFSET", "GET_MIN_OFFSET", "GET_EARLIEST", "VIEW_MESSAGE"}
-"""RocketMQ requires Get, which consumers lack; whoever may read all messages may read
+"""RocketMQ requires Get, which consumers lack; users who may read all messages may read
 this as well."""
 
 

@@ -65,7 +65,7 @@ def test_broker_process_finds_its_package_without_installation(tmp_path):
         command[0],
         "-S",
         *command[1:],
-    ]  # without site-packages; it needs a few packages
+    ]  # -S leaves out site-packages, and so the broker's dependencies
     with pytest.raises(RocketPollError, match=r"No module named '(?!rocketpoll|rmq_spark)"):
         BrokerProcess(uninstalled).start()
 

@@ -49,7 +49,7 @@ def secured(request):
 @pytest.fixture(scope="module")
 def go(secured, program, tmp_path_factory):
     for broker in secured_broker(secured, tmp_path_factory.mktemp("secured"), has_tls=False):
-        wait_until("a route", lambda: _is_known(broker), 120)  # noqa: B023  # the library waits for no route
+        wait_until("a route", lambda: _is_known(broker), 120)  # noqa: B023  # the loop has a single broker
         yield GoClients(program, broker.name_server)
 
 

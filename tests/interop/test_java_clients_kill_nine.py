@@ -39,8 +39,7 @@ QUEUES = 4
 ACKNOWLEDGED_BETWEEN_KILLS = (1, 200)
 
 CONSUMED_SECONDS_MAX = 90
-"""When a broker that holds a pull is killed, the client of 4.9 waits for the answer for
-30 seconds."""
+"""Seconds. The 4.9 client waits 30 s for the answer of a killed broker that held its pull."""
 
 
 @pytest.fixture(params=every_kind(java_vectors.TRIED_VERSIONS))

@@ -15,7 +15,7 @@ from rmq_spark.spark.write.reports import ROW_ID
 # Longer campaigns: ROCKETPOLL_EXECUTOR_KILLS=60
 ROUNDS = count("ROCKETPOLL_EXECUTOR_KILLS", 3, wide=12)
 POINTS = ("before", "within", "behind")
-"""When the executor is killed: before, during or after the task's sends."""
+"""Points at which the executor is killed: before, during or after the task's sends."""
 ROWS, PARTITIONS = 40, 4
 ONCE = {"delivery": "exactly_once"}
 

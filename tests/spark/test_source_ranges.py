@@ -13,7 +13,7 @@ EVEN, ODD = BODIES[::2], BODIES[1::2]
 """Bodies in queue 0, and in queue 1."""
 
 IS_ASKED_AT_EACH_ACTION = pyspark.__version__.startswith("4.0.")
-"""Whether Spark asks a source at each action what to read; later releases ask once for a data
+"""True if Spark asks a source at each action what to read; later releases ask once for a data
 frame."""
 
 

@@ -808,7 +808,7 @@ def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_pat
 
 @pytest.mark.parametrize("before", [0, 2])
 def test_rocketmq_finds_messages_past_the_gap_of_a_rolled_back_batch(tmp_path, before):
-    """This is the rule of `getMessage`; `interop` tests RocketMQ's brokers themselves."""
+    """`getMessage` has this rule; `interop` tests RocketMQ's brokers themselves."""
     store = open_store(tmp_path)
     for number in range(before):
         put(store, f"other before {number}", "T", 0)

@@ -112,8 +112,7 @@ def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path
 
 
 def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):
-    """These files are covered by an earlier checkpoint; a start after the crash
-    rebuilds no queue."""
+    """An earlier checkpoint covers the deleted files; a start after the crash rebuilds no queue."""
     store = open_store(tmp_path, disk, ManualClock(), **SYNC)
     put(store, *("x" * 500 for _ in range(40)))
     store.save_checkpoint()

@@ -236,7 +236,7 @@ def check_second_power_losses(tmp_path, dice, count):
 
 
 def test_power_loss_takes_no_parent_directory_of_the_store(tmp_path, dice):
-    """This holds even if the start that created them was killed before it ended."""
+    """A start that created the directories may have been killed before it ended."""
     for killed_after in (None, *range(0, 40, 3)):
         root = Path(tempfile.mkdtemp(prefix="killed-", dir=tmp_path))
         disk = RecordingDisk(LocalDisk(), root)

@@ -156,7 +156,7 @@ def test_refused_read_at_the_log_end_is_not_taken_for_the_end(tmp_path, size, ti
 def test_message_readable_again_is_served_though_its_predecessor_is_damaged(
     tmp_path,
 ):
-    """This also holds for a log so large that no start scans all of it: both are one hole."""
+    """Even in a log so large that no start scans all of it, where both are one hole."""
     texts, _ = acknowledged(tmp_path, [6_000, 20, 9_000, 20])
     second = len(texts[0]) + 200
     [path] = (tmp_path / LOG).iterdir()

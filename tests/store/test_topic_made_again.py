@@ -102,7 +102,7 @@ def test_recreated_topic_is_served_after_the_manifest_was_lost(tmp_path, new_cou
 def test_recreated_topic_is_served_though_its_first_messages_are_damaged(
     tmp_path, damaged, check_whole_log_bytes, caplog
 ):
-    """Its first offset in the log is then not 0."""
+    """The first remaining offset is not 0."""
     store = open_store(tmp_path)
     put(store, *named("old", 10))
     store.delete_topic("T")

@@ -148,7 +148,7 @@ def test_client_stories_draw_every_kind_of_step_and_trouble():
     ids=["commits-what-is-under-way", "believes-in-any-lock", "forgets", "goes-on-as-before"],
 )
 def test_client_breaking_a_promise_is_detected(monkeypatch, method, instead, said, first):
-    """This tests the checks themselves; `make seeded` has more."""
+    """A test of the checks themselves; `make seeded` has more."""
     monkeypatch.setattr(method, instead)
     failures = (failure_of(draw(seed), ClientWorld) for seed in range(first, first + 24))
     assert said in str(next(failure for failure in failures if failure is not None).error)

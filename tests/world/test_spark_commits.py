@@ -42,7 +42,7 @@ def test_commit_stories_draw_every_trouble_for_both_visibilities():
 
 @pytest.mark.deep
 def test_visible_batch_of_a_broker_killed_in_its_commit_is_detected(monkeypatch):
-    """This tests the checks themselves; `make seeded` has more."""
+    """A test of the checks themselves; `make seeded` has more."""
     monkeypatch.setattr(rollback, "rollback_rows", lambda *_: None)
     failure = failure_of(draw(11), SparkWorld)
     assert "onlooker sees" in str(failure.error)

@@ -103,7 +103,7 @@ def test_spark_stories_draw_every_kind_of_step_and_trouble():
 
 
 def test_spark_world_finds_unreported_losses(monkeypatch):
-    """This tests the checks themselves; `make seeded` has more."""
+    """A test of the checks themselves; `make seeded` has more."""
     for module in (
         "plan.latest_offsets", "plan.micro_batch_planner", "plan.partition_planner",
         "read.partition_reader", "read.record_chunks",

@@ -89,7 +89,7 @@ def test_random_worlds_cover_all_acts_and_faults():
 
 @pytest.mark.wide
 def test_world_finds_loss_of_acknowledged_messages(monkeypatch):
-    """This tests the checks themselves; `make seeded` has many more."""
+    """A test of the checks themselves; `make seeded` has many more."""
     monkeypatch.setattr(
         "rocketpoll.broker.processor.sends.acknowledger.Acknowledger.when_stored",
         lambda _self, result, then, **_rest: then(result),

@@ -59,9 +59,8 @@ class Threads:
 
     def __enter__(self):
         kernel = self._kernel
-        if (
-            gc.isenabled()
-        ):  # a collector would run finalizers at any time, in any thread, with the baton or without
+        # a collector would run finalizers at any time, in any thread, with the baton or without
+        if gc.isenabled():
             gc.disable()
             self._before.callback(gc.enable)
 

@@ -117,7 +117,7 @@ def hour_later():
 
 
 def test_lite_pull_consumer_started_at_a_time_skips_earlier_messages_of_a_new_topic(hour_later):
-    """Where a broker says 0 to a group that starts at the end."""
+    """Some brokers answer 0 for a group that starts at the end."""
     address, later = hour_later
     with LitePullConsumer("lite", address, start=later) as consumer:
         consumer.subscribe("orders")

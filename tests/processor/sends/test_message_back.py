@@ -233,7 +233,7 @@ LOG_BYTES = 4096
 def test_send_back_accepts_every_message_that_a_client_may_send(
     tmp_path_factory, spare, topic, group, host, level, delay
 ):
-    """This includes messages whose retry record would not fit into a log file."""
+    """Even a message whose retry record would not fit into a log file is accepted."""
     parts = open_parts(tmp_path_factory.mktemp("store"), mapped_file_size_commit_log=LOG_BYTES)
     parts.make_topic(topic)
     parts.groups.put(SubscriptionGroupConfig(group_name=group))

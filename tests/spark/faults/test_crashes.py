@@ -28,8 +28,7 @@ def test_crashed_first_batch_is_read_again_with_the_same_rows(
 
 
 def test_repeated_first_batch_ignores_changed_starting_offsets(rocketpoll_broker, rocketpoll_topic):
-    """This includes queues without rows in the batch: they begin where they were when it was
-    planned."""
+    """Even queues without rows in the batch begin where they were when it was planned."""
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets="latest")
     send(rocketpoll_broker, rocketpoll_topic, 20, "before")
     query.start()

@@ -171,7 +171,8 @@ BY_A_MANAGER = (
     _user(3003, "m1"),
     _user(3005, None),
 )
-"""The same requests from a user who may change the cluster but is no super user."""
+"""Requests of `ADMINISTRATION` and others, from a user who may change the cluster but is no super
+user."""
 
 ADMINISTRATION = (
     # ---- users

@@ -161,7 +161,7 @@ class RocketMQBroker:
 
 
 class RocketPollBroker:
-    """Our broker, which is its own name server."""
+    """A broker of ours, which is its own name server."""
 
     def __init__(
         self,
