@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from rmq_spark.spark.monitoring.lineage import LineageListener
 
 _NAMES: Final = {
-    "checkpoint": ("CheckpointedBatch", "read_checkpoint", "starting_offsets"),
     "errors": (
         "BrokersAway",
         "BrokersGone",
@@ -51,8 +50,9 @@ _NAMES: Final = {
         "SparkError",
         "WriteError",
     ),
-    "lag": ("LagListener", "QueryLag", "QueueLag", "lag_now", "lag_of"),
-    "lineage": ("LineageListener",),
+    "monitoring.checkpoint": ("CheckpointedBatch", "read_checkpoint", "starting_offsets"),
+    "monitoring.lag": ("LagListener", "QueryLag", "QueueLag", "lag_now", "lag_of"),
+    "monitoring.lineage": ("LineageListener",),
 }
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}
 
