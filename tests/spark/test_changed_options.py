@@ -227,7 +227,7 @@ def test_stream_restarted_with_a_changed_option_continues_or_is_refused(name, qu
     assert query.bodies() == sorted([*bodies, *more])
 
 
-STARTS = [name for name, verdict in OF_STREAMS.items() if verdict == "of no account"]
+STARTS = [name for name, verdict in OF_STREAMS.items() if verdict == "without effect"]
 NOWHERE = {
     "startingOffsets": {"startingOffsets": '{"{topic}": {"*": 1000}}'},
     "startingTimestamp": CHANGES["startingTimestamp"].after,
