@@ -155,18 +155,18 @@ def test_access_list_decides_as_a_model_does(policies, need, address):
 
 
 @given(POLICIES)
-def test_access_list_is_the_same_after_it_was_sent_and_read(policies):
+def test_access_list_survives_encoding_and_decoding(policies):
     acl = AccessList.of_policies(policies)
     assert AccessList.of_policies(acl.policies()) == acl
 
 
 @given(POLICIES, POLICIES, NEEDS, ADDRESSES)
-def test_access_list_merges_changes_as_if_they_had_come_at_once(first, second, need, address):
+def test_access_list_merges_successive_changes_like_a_single_one(first, second, need, address):
     merged = AccessList.of_policies(first).merge(AccessList.of_policies(second))
     assert merged.decide(need, address) == model([*first, *second], need, address)
 
 
-def test_access_list_without_a_rule_of_a_resource_keeps_the_others():
+def test_access_list_keeps_other_rules_when_one_is_removed():
     entry = {"actions": ["Pub"], "decision": "Allow"}
     acl = acl_of(
         {

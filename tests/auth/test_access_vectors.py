@@ -111,7 +111,7 @@ def test_each_request_needs_the_rights_that_rocketmq_asks_for(ours):
     assert NEEDS.keys() <= {vector["name"] for vector in load("5.5.0", "request")}
 
 
-def test_each_stranger_is_refused_as_by_rocketmq(ours):
+def test_users_without_rights_are_refused_as_by_rocketmq(ours):
     for theirs, our in pairs(ours, "5.5.0", "request"):
         name = theirs["name"]
         refused = dict(our["refusals"])
@@ -159,7 +159,7 @@ def test_users_and_lists_are_administered_as_in_rocketmq(ours):
         assert told(our["answer"]) == told(theirs["answer"]), theirs
 
 
-def test_requests_about_users_that_say_something_unknown_are_refused(ours):
+def test_user_requests_with_unknown_values_are_refused(ours):
     # RocketMQ takes an unknown word for the default, or for none: in the last case it deletes the
     # whole list.
     made, asked = pairs(ours, "5.5.0", "oddity")[:2], pairs(ours, "5.5.0", "oddity")[2:]
@@ -314,7 +314,7 @@ def test_no_account_may_do_what_plain_acl_refuses(ours):
                 assert our == theirs
 
 
-def test_plain_acl_is_stricter_only_where_it_is_meant_to_be(ours):
+def test_plain_acl_is_stricter_than_rocketmq_only_in_listed_requests(ours):
     stricter = {
         theirs["name"]: refused(our) - refused(theirs)
         for theirs, our in pairs(ours, "4.9.7", "request")

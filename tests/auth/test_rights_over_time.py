@@ -70,7 +70,7 @@ async def connect(broker, user):
 
 
 @on_broker_with_users
-async def test_held_pull_is_refused_at_its_wake_once_its_user_is_deleted(broker, users):
+async def test_held_pull_is_refused_at_its_wakeup_after_its_user_was_deleted(broker, users):
     client, other = await broker.connect(), await broker.connect()
     client.send(signed(pull_request(0, TOPIC, suspend_ms=20_000), "alice"))
     await broker.held(1)
@@ -83,7 +83,7 @@ async def test_held_pull_is_refused_at_its_wake_once_its_user_is_deleted(broker,
 
 @pytest.mark.parametrize("is_made_again", [False, True])
 @on_broker_with_users
-async def test_held_pull_is_refused_at_its_wake_once_the_password_of_its_user_is_another(
+async def test_held_pull_is_refused_at_its_wakeup_after_a_password_change(
     broker, users, is_made_again
 ):
     client, other = await broker.connect(), await broker.connect()
@@ -262,7 +262,7 @@ OF_SINKS = (
 
 
 @on_broker_with_users
-async def test_sink_belongs_to_the_user_who_began_it_also_after_its_commits(broker, users):
+async def test_sink_belongs_to_its_first_user_also_after_commits(broker, users):
     alice, _ = await connect(broker, "alice")
     bob, _ = await connect(broker, "bob")
     root, _ = await connect(broker, "root")
@@ -298,7 +298,7 @@ def test_sink_keeps_its_user_over_a_restart(tmp_path):
 
 
 @on_broker_with_users
-async def test_files_of_the_log_are_for_those_who_may_consume_every_topic(broker, users):
+async def test_log_files_are_named_only_to_users_who_may_consume_every_topic(broker, users):
     pull = RequestCode.PULL_PLACES
     client, agreed = await connect(broker, "alice")
     assert Extension.READ_FILES in agreed
@@ -393,9 +393,7 @@ def producer(client_id):
 
 
 @on_broker_with_users
-async def test_client_id_of_two_users_gets_no_replies_and_keeps_nobody_from_consuming(
-    broker, users
-):
+async def test_client_id_shared_by_two_users_gets_no_replies_and_blocks_no_consumer(broker, users):
     victim, thief = await broker.connect(), await broker.connect()
     assert (await thief.call(signed(producer("its id"), "bob"))).code == 0
     data = HeartbeatData(
@@ -436,9 +434,7 @@ async def test_reply_does_not_reach_a_producer_whose_user_was_deleted(broker, us
 
 
 @on_broker_with_users
-async def test_question_to_a_consumer_is_passed_on_without_the_credentials_of_the_operator(
-    broker, users
-):
+async def test_relayed_request_to_a_consumer_has_no_operator_credentials(broker, users):
     member, operator = await broker.connect(), await broker.connect()
     group = ConsumerData(group_name=GROUP)
     data = HeartbeatData(client_id="member", consumer_data_set=(group,))

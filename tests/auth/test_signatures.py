@@ -61,12 +61,12 @@ def test_signature_of_changed_content_is_invalid(fields, body, data):
 
 
 @given(FIELDS, text)
-def test_signature_that_is_any_text_is_invalid(fields, signature):
+def test_arbitrary_text_is_no_valid_signature(fields, signature):
     request = RemotingCommand(310, ext_fields={**fields, SIGNATURE: signature})
     assert is_signed_by(request, KEY) == (signature == sign(fields, b"", KEY))
 
 
-def test_signature_may_be_missing():
+def test_request_without_a_signature_is_not_signed():
     assert not is_signed_by(RemotingCommand(310, ext_fields={"AccessKey": "user"}), KEY)
 
 
@@ -79,7 +79,7 @@ def test_signature_of_a_query_may_leave_out_its_mark_of_unique_keys(code):
 
 
 @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 200_000])
-def test_signature_of_a_large_body_is_that_of_its_parts(size):
+def test_signature_of_a_large_body_equals_that_of_its_parts(size):
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     request = signed({"a": "1"}, memoryview(body))
     assert is_signed_by(request, KEY)

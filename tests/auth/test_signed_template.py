@@ -32,9 +32,7 @@ def test_signed_template_accepts_the_signature_of_every_request_of_its_form(
     change=st.sampled_from(["first", "second", "body", "signature", "other key", "other field"]),
     noise=st.binary(min_size=1, max_size=4),
 )
-def test_signed_template_refuses_whatever_is_signed_otherwise(
-    others, values, body, key, change, noise
-):
+def test_signed_template_refuses_all_other_signatures(others, values, body, key, change, noise):
     learned = {**others, "g": "1", "i": "2"}
     first, second = (value.encode() for value in values)
     signed = {**learned, "g": values[0], "i": values[1]}
@@ -65,7 +63,7 @@ def test_signed_template_needs_both_varying_fields(missing):
         SignedTemplate(learned, ("g", "i"), "key")
 
 
-def test_signature_is_cut_out_of_a_header_wherever_it_is():
+def test_signature_is_removed_from_a_header_at_any_position():
     signature = b"A" * 27 + b"="
     for before, after in ((b'{"a":"b",', b',"c":"d"}'), (b"{", b"}")):
         header = before + b'"Signature":"' + signature + b'"' + after

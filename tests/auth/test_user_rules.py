@@ -71,7 +71,7 @@ VECTORS = answers.load("5.5.0", "request")
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_user_rules_refuse_strangers_with_rocketmqs_code_and_text(room, vector):
+def test_user_rules_refuse_unknown_users_with_rocketmqs_code_and_text(room, vector):
     asked, strangers = answers.as_request(vector), ["no key", "unknown", "wrong secret", "disabled"]
     assert {who: room.refusal(asked, answers.STRANGERS[who]) for who in strangers} == {
         who: vector["refusals"][who] for who in strangers
@@ -108,7 +108,7 @@ def test_user_rules_follow_changes_of_lists_and_users_at_once(room):
     assert not room.access.allows(*may_send)
 
 
-def test_user_rules_hold_a_demoted_super_user_to_its_list(room):
+def test_user_rules_limit_a_demoted_super_user_to_its_list(room):
     connection = FakeConnection()
     send = answers.as_request(next(each for each in VECTORS if each["name"] == "SEND_MESSAGE"))
     room.users.put(User("other", SECRET, UserType.SUPER))

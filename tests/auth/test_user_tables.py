@@ -50,7 +50,7 @@ def users(tmp_path):
     return table
 
 
-def test_user_table_is_the_same_after_a_save(tmp_path, users):
+def test_user_table_survives_a_save_and_load(tmp_path, users):
     users.put(User("bob", "b0b", UserType.NORMAL, UserStatus.DISABLE))
     users.save()
     assert list(users_in(tmp_path)) == [users.get("bob"), ROOT]
@@ -61,14 +61,14 @@ def test_user_table_is_the_same_after_a_save(tmp_path, users):
     }
 
 
-def test_user_table_is_read_by_its_owner_alone(tmp_path):
+def test_user_table_file_is_readable_by_its_owner_only(tmp_path):
     table = users_in(tmp_path, LocalDisk())
     table.put(ROOT)
     table.save()
     assert stat.S_IMODE((tmp_path / "users.json").stat().st_mode) == 0o600
 
 
-def test_user_table_takes_a_file_that_was_edited_by_hand(tmp_path):
+def test_user_table_loads_a_file_edited_by_hand(tmp_path):
     text = '{"users": {"root": {"password": "x", "userType": "super"}, "b": {"password": "y"}}}'
     (tmp_path / "users.json").write_text(text)
     assert list(users_in(tmp_path)) == [User("b", "y"), User("root", "x", UserType.SUPER)]
@@ -82,7 +82,7 @@ def test_user_table_takes_a_file_that_was_edited_by_hand(tmp_path):
         ("{}", "password can not be blank"),
     ],
 )
-def test_user_table_that_is_invalid_names_the_user_and_no_password(tmp_path, user, message):
+def test_invalid_user_table_error_names_the_user_but_no_password(tmp_path, user, message):
     (tmp_path / "users.json").write_text(f'{{"users":{{"bob":{user}}}}}')
     with pytest.raises(DamagedTable, match=f"users.json is not valid for user bob: {message}"):
         users_in(tmp_path)
@@ -122,7 +122,7 @@ def test_user_table_undoes_a_change_that_is_refused(users):
     assert users.version > version + 1
 
 
-def test_acl_table_is_the_same_after_a_save(tmp_path):
+def test_acl_table_survives_a_save_and_load(tmp_path):
     acls = acls_in(tmp_path)
     with acls.changes.begin() as change:
         acls.put("bob", ACL, change)
@@ -132,7 +132,7 @@ def test_acl_table_is_the_same_after_a_save(tmp_path):
     assert acls_in(tmp_path).items() == [("bob", ACL)]
 
 
-def test_acl_table_that_is_invalid_names_the_user(tmp_path):
+def test_invalid_acl_table_error_names_the_user(tmp_path):
     (tmp_path / "acls.json").write_text('{"acls":{"bob":[{"entries":[{"resource":"A"}]}]}}')
     with pytest.raises(DamagedTable, match=r"acls\.json is not valid for user bob: The reso"):
         acls_in(tmp_path)

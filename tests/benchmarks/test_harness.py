@@ -126,11 +126,11 @@ def test_benchmark_ratio_ignores_slowness_shared_with_the_peer():
         (Target("ratio", 1.6), False),
     ],
 )
-def test_targets_are_least_speeds_and_ratios_and_greatest_times(target, reached):
+def test_benchmark_targets_are_minimum_speeds_and_maximum_times(target, reached):
     assert target.is_reached(result(2e-6, ratios=(1.5,), bytes_per_unit=100)) is reached
 
 
-def test_choosing_some_cases_takes_their_peers_along():
+def test_selected_benchmark_cases_include_their_peers():
     cases = [case("one"), case("other"), case("third", peer="one")]
     assert [chosen.variant for chosen in select(cases, "third")] == ["one", "third"]
     assert [chosen.variant for chosen in select(cases, "other")] == ["other"]
@@ -147,6 +147,6 @@ def test_choosing_some_cases_takes_their_peers_along():
         ([case("a", target=Target("bytes_per_second", 1.0))], "have none"),
     ],
 )
-def test_cases_that_cannot_be_compared_are_refused_before_anything_runs(cases, message):
+def test_incomparable_benchmark_cases_are_refused_before_any_run(cases, message):
     with pytest.raises(ValueError, match=message):
         measure(cases, clock=FakeClock())

@@ -21,7 +21,7 @@ def drawn(tmp_path_factory):
     return pictures.draw_all(into=tmp_path_factory.mktemp("pictures"))
 
 
-def test_pictures_are_those_of_the_results(drawn):
+def test_benchmark_pictures_match_the_committed_results(drawn):
     for path in drawn:
         assert words(ROOT / "docs" / "assets" / path.name) == words(path), "run: make pictures"
 

@@ -49,7 +49,7 @@ def test_missing_perf_names_its_package(monkeypatch):
         looks_during(lambda: None)
 
 
-def test_forbidden_perf_says_why(monkeypatch, tmp_path):
+def test_perf_without_permission_gives_the_reason(monkeypatch, tmp_path):
     perf = tmp_path / "perf"
     perf.write_text("#!/bin/sh\necho 'you may not' >&2\nexit 1\n")
     perf.chmod(0o700)

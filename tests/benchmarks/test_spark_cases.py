@@ -56,7 +56,7 @@ def test_tree_cpu_seconds_include_ended_children():
 
 
 @pytest.mark.peers
-def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
+def test_spark_benchmark_without_peers_measures_and_reports_ours(tmp_path, capsys):
     if shutil.which("java") is None:
         java_programs.unavailable("no java on the path")
     path = tmp_path / "new" / "spark.json"
@@ -136,7 +136,7 @@ def test_routes_and_ends_of_500_topics_take_less_than_a_second(monkeypatch):
 
 
 @pytest.mark.deep
-def test_ingest_is_measured_with_and_without_the_check_of_bodies(capsys):
+def test_spark_benchmark_measures_ingest_with_and_without_body_check(capsys):
     tasks.main(["--megabytes", "1", "--rounds", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5 * 2 * 3  # kinds of rows, columns, with and without the check
@@ -144,7 +144,7 @@ def test_ingest_is_measured_with_and_without_the_check_of_bodies(capsys):
 
 
 @pytest.mark.deep
-def test_sink_tasks_are_measured_with_rows_of_each_kind(capsys):
+def test_spark_benchmark_measures_sink_tasks_with_each_kind_of_rows(capsys):
     sink_tasks.main(["--rows", "400", "--rounds", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["100 B", "1 KB", "varied"]

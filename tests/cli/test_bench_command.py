@@ -58,7 +58,7 @@ def test_bench_command_with_a_failing_send_ends_in_one_line(run):
     assert "disk is 100% full" in line
 
 
-def test_ctrl_c_ends_it_quietly(cluster):
+def test_ctrl_c_ends_the_bench_command_quietly(cluster):
     topic = cluster.topic(queues=1)
     command = [*ROCKETPOLL, "bench", "latency", topic, "--namesrv", cluster.name_server]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as timing:

@@ -97,6 +97,6 @@ def test_checkpoint_command_prints_batches_as_json_rows(checkpoint, capsys):
         (["--lag", "--dry-run"], "--dry-run and --yes need --to-group"),
     ],
 )
-def test_arguments_that_do_not_go_together_are_refused(checkpoint, more, said, capsys):
+def test_checkpoint_command_refuses_contradicting_arguments(checkpoint, more, said, capsys):
     assert main(["checkpoint", checkpoint, *more]) == 2
     assert said in capsys.readouterr().err

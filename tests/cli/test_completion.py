@@ -48,18 +48,18 @@ def test_commands_and_options_complete_without_a_cluster():
     assert completed("rocketpoll group describe --la") == ["--lag-only"]
 
 
-def test_unknown_words_complete_nothing_and_print_no_error():
+def test_completion_of_unknown_words_is_empty_without_an_error():
     for words in ("rocketpoll nope ", "rocketpoll group nope o", "rocketpoll --nope "):
         assert set(completed(words)) <= {*completed("rocketpoll "), *completed("rocketpoll group ")}
 
 
-def test_words_after_help_complete_as_commands():
+def test_completion_after_help_lists_commands():
     assert "topic" in completed("rocketpoll help ")
     assert completed("rocketpoll help cl") == ["cluster"]
     assert completed("rocketpoll help group s") == ["seek"]
 
 
-def test_topics_groups_and_profiles_complete(cluster, tmp_path):
+def test_completion_lists_topics_groups_and_profiles(cluster, tmp_path):
     topic = cluster.topic(name="shop-orders")
     cluster.store_offset("shop-billing", topic, 0)
     (tmp_path / "p.ini").write_text("[shop]\nnamesrv = a:1\n[lab]\nnamesrv = b:1\n")

@@ -219,9 +219,7 @@ def test_members_of_a_group_share_the_queues(run, filled, cluster):
         (("--tags", "red"), 1, "Give the same topics and tags, stop the members, or name another"),
     ],
 )
-def test_consume_in_a_group_refuses_what_would_not_be_the_groups(
-    run, filled, cluster, more, code, said
-):
+def test_consume_in_a_group_refuses_contradicting_options(run, filled, cluster, more, code, said):
     group = cluster.group()
     Clients(cluster).lite(group, filled)
     wait_until("the member", lambda: cluster.members(group))
@@ -230,7 +228,7 @@ def test_consume_in_a_group_refuses_what_would_not_be_the_groups(
     assert said in ran.err
 
 
-def test_messages_of_before_a_time_are_left_out(run, filled, cluster):
+def test_consume_from_a_time_omits_earlier_messages(run, filled, cluster):
     last = json.loads(run("consume", filled, "--offset", "-1", "-q", "1", "-o", "json").out)
     found = bodies(run("consume", filled, "-f", "%s\\n", "--offset", f"@{last['stored']}"))
     assert found[-1] == 9
@@ -245,7 +243,7 @@ def test_consume_between_two_times_prints_what_was_stored_between_them(run, fill
 
 
 @pytest.mark.parametrize("more", [("--follow", "--until", "+3"), ("--key", "k3", "--until", "+3")])
-def test_consume_until_is_refused_where_it_has_no_meaning(run, filled, more):
+def test_consume_until_is_refused_with_options_that_contradict_it(run, filled, more):
     refused = run("consume", filled, *more)
     assert refused.code == 2
     assert "--until" in refused.err
@@ -318,7 +316,7 @@ def test_consume_follow_of_one_queue_needs_an_existing_queue(run, cluster):
     assert f"{topic} has no queue 5" in ran.err
 
 
-def test_ctrl_c_is_quiet(cluster):
+def test_ctrl_c_ends_consume_quietly(cluster):
     topic = cluster.topic(queues=1)
     with subprocess.Popen(
         [*ROCKETPOLL, "consume", topic, "--follow", "-o", "raw", "--namesrv", cluster.name_server],

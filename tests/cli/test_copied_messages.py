@@ -75,7 +75,7 @@ def fields(message: Message):
 
 
 @given(messages, st.booleans())
-def test_message_printed_as_json_and_produced_again_is_the_same(message, is_compressed):
+def test_json_output_of_consume_produces_an_equal_message(message, is_compressed):
     line = renderer("json", None)(stored(message, is_compressed=is_compressed))
     [copy] = parse_messages([InputText("line 1", line)], SETTINGS, is_json=True)
     assert fields(copy) == fields(message)
@@ -90,13 +90,13 @@ def test_resent_dead_letter_equals_the_original_message(message):
 
 
 @given(st.lists(keys, min_size=1, max_size=4))
-def test_keys_are_divided_by_u_0020_alone(given_keys):
+def test_message_keys_are_separated_only_by_u_0020(given_keys):
     assert stored(Message("T", b"x", keys=given_keys)).keys == tuple(given_keys)
     assert stored(Message("T", b"x", keys="  ".join(given_keys))).keys == tuple(given_keys)
 
 
 @given(texts.filter(lambda tag: "||" not in tag and tag.strip("".join(map(chr, range(33)))) == tag))
-def test_any_tag_text_can_be_subscribed_to(tag):
+def test_consume_can_subscribe_to_any_tag_text(tag):
     assume(tag not in ("", "*"))
     found = subscription_data("T", by_tag(tag), 0)
     assert found.tags_set == {tag}

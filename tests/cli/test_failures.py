@@ -99,7 +99,7 @@ def test_client_warnings_are_shown_within_show_client_warnings(capsys):
     assert capsys.readouterr().err == "rocketpoll: b:1 is away\n"
 
 
-def test_a_port_that_needs_root_is_refused_with_the_ports_that_do_not():
+def test_privileged_port_error_names_the_unprivileged_range():
     with (
         pytest.raises(Failure, match="Choose a --port from 1024 on"),
         explain_port_errors("127.0.0.1", 80),

@@ -89,7 +89,7 @@ def test_lake_holds_one_range_of_each_queue_that_grows_at_both_ends(
     assert numbers_of(table) == list(expected)
 
 
-def test_lake_that_began_at_the_end_misses_nothing_that_comes_later(run, broker, table):
+def test_lake_started_at_the_end_writes_all_later_messages(run, broker, table):
     send(broker, 0, 1)
     assert run("lake", "orders", table, "--from", "end").out == "version 1: 0 messages of orders\n"
     send(broker, 2, 3, 4)
@@ -165,9 +165,7 @@ def test_lake_refuses_to_skip_messages_that_the_broker_has_deleted(run, broker, 
     assert run("lake", "orders", table).out == ""
 
 
-def test_lake_that_loses_to_another_writer_fails_and_nothing_is_twice(
-    run, broker, table, monkeypatch
-):
+def test_lake_losing_to_another_writer_fails_without_duplicates(run, broker, table, monkeypatch):
     send(broker, 0, 1)
     run("lake", "orders", table)
     send(broker, 2, 3)
@@ -237,7 +235,7 @@ def test_lake_follows_new_messages_through_a_restart_of_the_broker(broker, table
     assert process.returncode == 130
 
 
-def test_lake_needs_its_extra(run, monkeypatch, broker, table):
+def test_lake_without_deltalake_names_the_extra(run, monkeypatch, broker, table):
     monkeypatch.setitem(sys.modules, "deltalake", None)
     monkeypatch.setitem(sys.modules, "deltalake.exceptions", None)
     refused = run("lake", "orders", table)
@@ -295,7 +293,7 @@ def test_lake_refuses_tables_of_another_form(run, broker, table, there, more, sa
     assert DeltaTable(table).version() == 0
 
 
-def test_lake_names_a_place_that_cannot_be_written(run, broker, tmp_path):
+def test_lake_names_an_unwritable_table_path(run, broker, tmp_path):
     (tmp_path / "file").write_text("x")
     refused = run("lake", "orders", tmp_path / "file" / "orders")
     assert refused.code == 1

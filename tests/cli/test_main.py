@@ -36,7 +36,7 @@ def test_command_line_without_a_command_lists_them(capsys):
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_help_prints_what_many_commands_share(capsys, topic):
+def test_help_command_prints_common_options(capsys, topic):
     assert cli.main(["help", topic]) == 0
     said = capsys.readouterr().out
     expected = {"connection": "--tls-key-file", "positions": "09:00", "format": "%k"}
@@ -127,7 +127,7 @@ def test_output_to_a_full_disk_fails_with_one_line():
 @pytest.mark.parametrize(
     ("given", "code"), [("--version", 0), ("nosuch", 2), ("topic list --namesrv 127.0.0.1:1", 1)]
 )
-def test_streams_that_are_closed_are_no_sockets_and_no_fault(closed, given, code):
+def test_command_works_with_closed_standard_streams(closed, given, code):
     command = f"exec {sys.executable} -m rocketpoll {given} {closed}"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == code
@@ -138,7 +138,7 @@ INTERRUPTS = "import os, signal; os.kill(os.getpid(), signal.SIGINT)\n"
 
 
 @pytest.mark.parametrize(("before", "code"), [("", 130), ("trap '' INT; ", 0)])
-def test_ctrl_c_is_quiet_while_commands_are_loaded_as_well(tmp_path, monkeypatch, before, code):
+def test_ctrl_c_during_command_import_is_quiet(tmp_path, monkeypatch, before, code):
     """A process that ignores SIGINT, as with nohup, continues."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     click_itself = f"import sys; sys.path.remove({str(tmp_path)!r}); del sys.modules['click']\n"

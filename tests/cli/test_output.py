@@ -83,7 +83,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_rows_of_a_layout_stay_on_one_line_each(monkeypatch):
+def test_layout_rows_stay_on_one_line_each(monkeypatch):
     rows = [
         {"name": "n" * 50, "count": 12_345, "at": local_time(1_000), "tags": ["t" * 30]},
         {"name": "m", "count": 7, "at": None, "tags": []},

@@ -34,7 +34,7 @@ def test_produce_command_sends_each_line_as_a_message(run, cluster, bodies_in):
     assert (message["tags"], message["keys"], message["properties"]) == ("red", ["k1"], {"a": "b"})
 
 
-def test_files_are_read_by_the_line_or_whole(run, cluster, bodies_in, tmp_path):
+def test_produce_reads_files_by_line_or_whole(run, cluster, bodies_in, tmp_path):
     topic = cluster.topic(queues=1)
     (tmp_path / "lines").write_text("1\n2\n", encoding="utf-8")
     run("produce", topic, tmp_path / "lines", "-", stdin=b"3\n")
@@ -132,7 +132,7 @@ def test_produce_keeps_the_rate(run, cluster, monkeypatch):
     assert slept[-1] > 900
 
 
-def test_progress_is_shown_in_a_terminal(cluster):
+def test_produce_shows_progress_in_a_terminal(cluster):
     terminal, theirs = new_terminal()
     arguments = ["produce", cluster.topic(), "--namesrv", cluster.name_server]
     with subprocess.Popen(
@@ -197,7 +197,7 @@ def test_recalled_messages_never_arrive_and_later_ones_do(run, cluster):
     assert found.lines == ["four"]
 
 
-def test_recall_of_what_has_no_handle_is_refused_with_its_line(run):
+def test_recall_of_a_line_without_a_handle_is_refused(run):
     refused = run("recall", "-", stdin=b'\n{"ids": []}\n')
     assert refused.code == 1
     assert "line 2 has no recall_handle. Give lines that produce -o json" in refused.err
@@ -205,7 +205,7 @@ def test_recall_of_what_has_no_handle_is_refused_with_its_line(run):
 
 
 @pytest.mark.parametrize("verb", ["produce", "request"])
-def test_topic_that_no_topic_can_be_called_is_refused_without_input(run, verb):
+def test_produce_refuses_an_invalid_topic_name_before_reading_input(run, verb):
     refused = run(verb, "bad topic!", stdin=b"")
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.endswith("found 'bad topic!'. Write for example bad_topic\n")

@@ -20,7 +20,7 @@ def stopped(tmp_path_factory):
     return root
 
 
-def test_topics_are_counted_to_the_byte(run, stopped):
+def test_store_stat_counts_the_bytes_of_topics(run, stopped):
     found = run("store", "stat", stopped, "-o", "json").json
     assert found["was_stopped_in_order"] is True
     assert found["deleted_messages"] == 1

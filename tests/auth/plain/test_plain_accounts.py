@@ -81,7 +81,7 @@ def test_plain_acl_shows_no_secret_key():
 @pytest.mark.parametrize(
     "row", [row for row in java_vectors.load("4.9.7", "plain_lists") if row["kind"] == "right"]
 )
-def test_plain_right_is_read_as_by_rocketmq_or_refused_where_it_is_silently_deny(row):
+def test_plain_right_is_parsed_as_by_rocketmq_or_refused_if_rocketmq_silently_denies(row):
     text = "" if row["text"] is None else f"'{row['text']}'"
     silent = row["deny"] and row["text"] not in (None, "DENY")
     if silent:
@@ -114,7 +114,7 @@ def test_plain_right_by_name_replaces_the_default_one(default, named):
         assert found.fault(of("N", Action.CREATE)) is not None
 
 
-def test_plain_account_may_always_send_traces_but_not_read_them():
+def test_plain_account_may_always_send_traces_and_never_read_them():
     found = account()
     assert found.fault(topic_need("RMQ_SYS_TRACE_TOPIC", Action.PUB)) is None
     assert found.fault(topic_need("RMQ_SYS_TRACE_TOPIC", Action.SUB)) is not None
@@ -129,7 +129,7 @@ def test_plain_account_needs_admin_for_the_cluster(need):
     assert account("  admin: true").fault(need) is None
 
 
-def test_plain_admin_with_rights_by_name_is_held_to_them_as_by_rocketmq():
+def test_plain_admin_with_rights_by_name_is_limited_to_them_as_in_rocketmq():
     admin = account("  admin: true\n  topicPerms: [A=PUB]\n")
     assert not admin.is_super
     assert admin.fault(topic_need("A", Action.PUB)) is None

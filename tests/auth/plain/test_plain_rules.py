@@ -85,7 +85,7 @@ def test_plain_rules_answer_as_rocketmq_does_or_are_stricter(room, vector):
 @pytest.mark.parametrize(
     "vector", answers.load("4.9.7", "name"), ids=lambda vector: str(sorted(vector["ext"].items()))
 )
-def test_plain_rules_hold_an_account_to_its_names(room, vector):
+def test_plain_rules_limit_an_account_to_its_topics_and_groups(room, vector):
     try:
         ours = room.refusal(answers.as_request(vector), ACCOUNTS[vector["by"]])
     except WireError:
@@ -98,7 +98,7 @@ def test_plain_rules_hold_an_account_to_its_names(room, vector):
     answers.load("4.9.7", "address"),
     ids=lambda vector: f"{vector['source']}-{vector['key']}-{vector['name']}",
 )
-def test_plain_rules_let_white_addresses_in(room, vector):
+def test_plain_rules_allow_white_addresses_everything(room, vector):
     key = None if vector["key"] is None else answers.Key(*vector["key"])
     assert room.refusal(answers.as_request(vector), key, vector["source"]) == vector["refusal"]
 
@@ -118,7 +118,7 @@ def test_plain_rules_follow_a_new_list_at_once():
     assert refusal["remark"].endswith("No acl config for everything")
 
 
-def test_plain_rules_let_a_white_connection_keep_its_identity():
+def test_plain_rules_keep_the_identity_of_a_white_connection():
     room = Room()
     connection = FakeConnection(remote="127.0.0.9:1")
     send = answers.as_request(next(each for each in VECTORS if each["name"] == "SEND_MESSAGE"))

@@ -97,7 +97,7 @@ def test_secrets_are_read_from_stdin_and_never_printed(run, file):
     assert not any(KEY in ran.out + ran.err for ran in outputs)
 
 
-def test_comments_and_other_profiles_stay(run, filled):
+def test_profile_command_keeps_comments_and_other_profiles(run, filled):
     assert run("profile", "create", "test", "--namesrv", "c:9876").code == 1
     assert run("profile", "create", "test", "--namesrv", "c:9876", "--tls", "--replace").code == 0
     assert filled.read_text() == TEXT.replace("namesrv = b:9876", "namesrv = c:9876\ntls = true")
@@ -124,7 +124,7 @@ def test_comments_and_other_profiles_stay(run, filled):
         ("use", "give the name of a PROFILE, or --none"),
     ],
 )
-def test_wrong_profile_commands_say_what_to_do_and_change_nothing(run, filled, line, said):
+def test_wrong_profile_commands_give_advice_and_change_nothing(run, filled, line, said):
     ran = run("profile", *line.split())
     assert ran.code in (1, 2)
     assert said in ran.err
@@ -137,9 +137,7 @@ COMMENTS = st.lists(st.sampled_from(["# one", "; two", "", "[other]", "tls-serve
 
 
 @given(COMMENTS, SETTINGS, SETTINGS)
-def test_any_settings_are_read_as_they_were_written_wherever_the_section_is(
-    lines, settings, others
-):
+def test_profile_settings_round_trip_at_any_section_position(lines, settings, others):
     text = "\n".join(["[first]", "namesrv = y:1", *dict.fromkeys(lines)])
     written = with_section(text, "new", settings)
     replaced = with_section(written, "new", others)

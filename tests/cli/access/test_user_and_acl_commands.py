@@ -100,7 +100,7 @@ def test_password_as_an_option_is_warned_of(operator):
         (("--password-stdin", "--password", "x"), b"y\n", "exclude each other"),
     ],
 )
-def test_missing_password_is_wrong_usage(operator, options, stdin, said):
+def test_missing_user_password_is_a_usage_error(operator, options, stdin, said):
     ran = operator("user", "create", "billing", *options, stdin=stdin)
     assert ran.code == 2
     assert said in ran.err
@@ -120,14 +120,14 @@ def test_user_update_changes_status_type_and_password(operator, run, billing, mo
     assert run("topic", "list", "--access-key", billing, "--secret-key", "n3w").code == 0
 
 
-def test_user_update_without_a_change_is_wrong_usage(operator, billing):
+def test_user_update_without_a_change_is_a_usage_error(operator, billing):
     ran = operator("user", "update", billing)
     assert ran.code == 2
     assert "nothing to change. Give --new-password, --disable or --super" in ran.err
 
 
 @pytest.mark.parametrize("verb", [("show",), ("update", "--disable"), ("delete", "--yes")])
-def test_verbs_name_a_user_that_does_not_exist(operator, verb):
+def test_user_verbs_name_a_missing_user(operator, verb):
     ran = operator("user", verb[0], "nobody", *verb[1:])
     assert ran.code == 1
     assert "there is no user nobody. List all with rocketpoll user list" in ran.err
@@ -162,7 +162,7 @@ def test_user_show_has_its_entries(operator, billing):
     }
 
 
-def test_grant_adds_actions_to_those_of_the_resource(operator, billing):
+def test_acl_grant_adds_actions_to_those_of_the_resource(operator, billing):
     ran = operator("acl", "grant", billing, "topic:orders", "Group:billing", "--actions", "sub")
     assert ran.out == "billing is allowed Sub on Topic:orders, Group:billing\n"
     operator("acl", "grant", billing, "Topic:orders", "--actions", "Pub,Get")
@@ -179,7 +179,7 @@ def test_grant_adds_actions_to_those_of_the_resource(operator, billing):
         ("grant", "--actions", "Sub", "--from", "10.0.0.0/8"),
     ],
 )
-def test_entry_that_says_something_else_is_not_replaced(operator, billing, other):
+def test_acl_grant_does_not_replace_a_different_entry(operator, billing, other):
     operator("acl", "grant", billing, "Topic:orders", "--actions", "Pub")
     ran = operator("acl", other[0], billing, "Topic:new", "Topic:orders", *other[1:])
     assert ran.code == 1
@@ -189,7 +189,7 @@ def test_entry_that_says_something_else_is_not_replaced(operator, billing, other
     assert entries(operator) == {"Topic:orders": (["Pub"], "Allow", [])}
 
 
-def test_revoke_removes_actions_entries_and_all(operator, billing):
+def test_acl_revoke_removes_actions_entries_or_the_whole_list(operator, billing):
     operator("acl", "grant", billing, "Topic:orders", "Topic:pay*", "--actions", "Pub,Sub")
     operator("acl", "deny", billing, "Topic:payroll*", "--actions", "All")
     ran = operator("acl", "revoke", billing, "Topic:orders", "--actions", "Sub", "--yes")
@@ -231,7 +231,7 @@ def test_acl_list_of_a_resource_shows_who_may_use_it(operator, billing):
         (("billing", "--actions", "Pub"), "RESOURCE is missing"),
     ],
 )
-def test_wrong_entries_are_wrong_usage(operator, arguments, said):
+def test_wrong_acl_entries_are_usage_errors(operator, arguments, said):
     ran = operator("acl", "grant", *arguments)
     assert ran.code == 2
     assert said in ran.err
@@ -268,7 +268,7 @@ def test_broker_without_authentication_says_how_to_turn_it_on(run):
     assert "Use keys" not in line
 
 
-def test_names_from_brokers_never_control_the_terminal(operator, broker, monkeypatch):
+def test_user_names_from_brokers_never_control_the_terminal(operator, broker, monkeypatch):
     evil = UserInfo(username="\x1b[2Jowned\x9b5m", password="x", user_type="Normal")
     with Admin(instance=client_of(broker)) as admin:
         admin.instance.api.access.create_user(broker.address, evil)
@@ -283,7 +283,7 @@ def test_names_from_brokers_never_control_the_terminal(operator, broker, monkeyp
             admin.instance.api.access.delete_user(broker.address, evil.username)
 
 
-def test_broker_of_4_9_is_explained_in_one_line(run):
+def test_user_command_on_a_4_9_broker_gives_one_line_of_advice(run):
     def answer(request):
         if request.code != RequestCode.GET_BROKER_CLUSTER_INFO:
             return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " not supported")

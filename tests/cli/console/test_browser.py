@@ -185,7 +185,7 @@ def test_texts_of_console_pages_have_the_contrast_of_wcag_aa(open_page, cluster,
         assert page.evaluate(READABLE) == [], path
 
 
-def test_list_under_the_pointer_stays_and_counts_new_rows(page, cluster):
+def test_console_list_under_the_pointer_stays_and_counts_new_rows(page, cluster):
     topic = staged(cluster).topic
     page.goto(f"/topics/{topic}")
     first = "#messages tr[data-href] >> nth=0"
@@ -211,7 +211,7 @@ def test_list_under_the_pointer_stays_and_counts_new_rows(page, cluster):
     page.wait_for_function("refresh().then(() => document.body.innerText.includes('new 4'))")
 
 
-def test_row_under_the_pointer_stays_there_when_something_appears_above_it(open_page, monkeypatch):
+def test_console_row_under_the_pointer_stays_when_rows_appear_above(open_page, monkeypatch):
     """Losses reported by a broker appear above the groups of the overview."""
     loss = RecentLoss(kind="log damaged", count=1, last_ms=1, text="4,096 bytes")
     info, real = {}, Admin.broker_info
@@ -299,7 +299,7 @@ def test_console_theme_is_kept(page):
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_keys_walk_through_the_console(page, cluster):
+def test_keyboard_navigates_the_console(page, cluster):
     topic = staged(cluster).topic
     page.goto("/")
     page.keyboard.press("?")
@@ -442,7 +442,7 @@ def test_two_send_clicks_send_one_message_with_its_newlines(page, cluster):
     assert page.goto(f"/topics/{topic}/{NAME}/0/1").status == 404
 
 
-def test_body_that_is_too_large_stays_in_its_field(page, cluster):
+def test_oversized_body_stays_in_its_console_form_field(page, cluster):
     topic = cluster.topic(queues=1)
     sign_in(page)
     page.goto(f"/produce?topic={topic}")
@@ -454,7 +454,7 @@ def test_body_that_is_too_large_stays_in_its_field(page, cluster):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_forms_with_faults_fit_a_phone_without_script(open_page, cluster, scheme):
+def test_console_forms_with_errors_fit_a_phone_without_javascript(open_page, cluster, scheme):
     look = {"viewport": {"width": 390, "height": 800}, "color_scheme": scheme}
     page = open_page(java_script_enabled=False, **look)
     sign_in(page)

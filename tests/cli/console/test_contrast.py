@@ -36,7 +36,7 @@ def used(properties):
     return set(re.findall(rf"(?<![\w-])(?:{properties}): var\(--([a-z-]+)\)", CSS))
 
 
-def test_contrast_is_that_of_known_pairs():
+def test_contrast_ratio_of_known_colour_pairs():
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 

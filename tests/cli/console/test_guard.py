@@ -45,7 +45,7 @@ def signed_in(guard):
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:5559", "localhost", "LOCALHOST:1", "[::1]:5559", "cockpit.lan", "10.0.0.7"]
 )
-def test_local_host_names_are_allowed(guard, host):
+def test_console_accepts_local_host_names(guard, host):
     guard.check_host(request(host=host))
 
 
@@ -161,7 +161,7 @@ def test_console_sessions_are_limited_and_oldest_end(guard):
     assert guard.session_of(request(cookie=cookies[0])) is not None
 
 
-def test_writes_are_off_unless_they_are_on(guard):
+def test_console_writes_are_disabled_by_default(guard):
     guard.check_writable()
     with pytest.raises(PageError, match="read-only") as refused:
         Guard(token="t", has_public_reads=True, is_writable=False).check_writable()
@@ -178,5 +178,5 @@ def test_writes_are_off_unless_they_are_on(guard):
         ("cockpit", False),
     ],
 )
-def test_addresses_of_this_machine_alone_are_known(host, is_so):
+def test_only_addresses_of_this_machine_are_loopback(host, is_so):
     assert is_loopback(host) is is_so

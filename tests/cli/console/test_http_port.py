@@ -45,7 +45,7 @@ def ask(port, method, path, body=None, headers=None):
 
 
 @pytest.mark.parametrize("said", ["GET /x HTTP/1.1\r\nX: ", "POST /x HTTP/1.1\r\n"])
-def test_slow_requests_keep_nobody_from_the_console(port, said):
+def test_slow_console_requests_do_not_block_others(port, said):
     if said.startswith("POST"):
         said += f"Content-Type: {FORM['Content-Type']}\r\nContent-Length: 999\r\n\r\nto="
     slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * CLIENTS_MAX)]
@@ -57,7 +57,7 @@ def test_slow_requests_keep_nobody_from_the_console(port, said):
         each.close()
 
 
-def test_form_has_to_arrive_within_a_time(port, monkeypatch, caplog):
+def test_console_form_must_arrive_before_its_timeout(port, monkeypatch, caplog):
     monkeypatch.setattr(server._ConsoleHandler, "request_seconds", 0.3)
     head = f"POST /x HTTP/1.1\r\nContent-Type: {FORM['Content-Type']}\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:

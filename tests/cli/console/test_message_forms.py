@@ -119,7 +119,9 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("field", "value", "says"), FAULTS)
-def test_wrong_field_is_named_and_what_was_typed_stays(console, run, topic, field, value, says):
+def test_invalid_message_form_names_the_field_and_keeps_the_input(
+    console, run, topic, field, value, says
+):
     console.sign_in()
     given = {field: value, "keys": "kept-key"}
     for path in ("/produce/preview", "/produce"):
@@ -144,7 +146,9 @@ def test_wrong_field_is_named_and_what_was_typed_stays(console, run, topic, fiel
         ("hex", "0x68", "'x' is not a hex digit"),
     ],
 )
-def test_wrong_json_or_hex_is_refused_with_its_place(console, topic, body_format, body, says):
+def test_invalid_json_or_hex_in_a_message_form_is_refused_with_its_position(
+    console, topic, body_format, body, says
+):
     answer = preview(console.sign_in(), topic, format=body_format, body=body)
     assert (answer.status, says in answer.text) == (400, True), answer.text[:2_000]
 
@@ -155,7 +159,7 @@ def test_hex_body_is_sent_as_its_bytes(console, run, topic):
     assert sent(run, topic)[0]["body_base64"] == "AP8KDQ=="
 
 
-def test_copy_keeps_every_part_of_a_message(console, run, cluster, topic):
+def test_console_message_copy_keeps_every_field(console, run, cluster, topic):
     other = cluster.topic(queues=1)
     line = {"body_base64": "AAEC/w0K", "keys": ["k"], "tags": "t", "flag": 3,
             "properties": {"n": "a\nb", "é": "="}}  # fmt: skip
@@ -231,7 +235,7 @@ def test_read_only_console_shows_the_commands_and_refuses_forms(addresses, run, 
     assert len(sent(run, topic)) == 1
 
 
-def test_forged_forms_send_nothing(console, run, topic):
+def test_forged_console_forms_send_no_message(console, run, topic):
     fields = with_session(console.sign_in(), typed(topic))
     for path in ("/produce", "/produce/preview"):
         assert console.post(path, {**fields, "csrf": "guess"}).status == 403
@@ -243,7 +247,7 @@ def test_forged_forms_send_nothing(console, run, topic):
     assert sent(run, topic) == []
 
 
-def test_hostile_texts_stay_text_and_come_back_unchanged(console, topic):
+def test_hostile_text_in_message_forms_is_escaped_and_round_trips(console, topic):
     console.sign_in()
     given = {"body": f"</textarea>{QUOTED}", "keys": QUOTED, "properties": f"n={QUOTED}"}
     answer = preview(console, topic, **given)

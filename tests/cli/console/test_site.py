@@ -103,7 +103,7 @@ def test_console_sign_in_and_sign_out(console):
 
 
 @pytest.mark.parametrize("path", ["/topics?q=%2B%26", "/groups?q=a%2Fb", "/nowhere/%2F"])
-def test_signing_in_leads_back_to_the_page_that_was_read(console, path):
+def test_console_sign_in_returns_to_the_previous_page(console, path):
     [sign_in] = [each for each in console.get(path).page.links if each.startswith("/sign-in")]
     assert sign_in == sign_in_path(path)
     answer = console.post("/sign-in", {"token": TOKEN, "next": path})
@@ -140,7 +140,7 @@ def test_unreachable_cluster_is_one_panel_with_advice():
             assert "rocketpoll broker" in answer.text
 
 
-def test_port_of_another_program_is_one_panel():
+def test_console_on_a_port_of_another_program_shows_one_panel():
     def speak_http(peer):
         peer.socket.recv(1 << 16)
         peer.send("HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -32,7 +32,7 @@ def test_topic_list_page_is_filtered_and_links_to_topics(console, cluster):
     assert "TBW102" in console.read("/topics?all=yes&q=tbw").text
 
 
-def test_sizes_come_in_the_background_with_the_greatest_first(console, cluster):
+def test_topic_list_page_loads_sizes_in_background_and_sorts_by_size(console, cluster):
     small, great = cluster.topic(queues=1, name="size-a"), cluster.topic(queues=1, name="size-b")
     cluster.send(small, "x", queue_id=0)
     cluster.send(great, "x" * 10_000, queue_id=0)
@@ -76,7 +76,7 @@ def test_topic_page_lists_newest_messages_first_and_links_to_older_ones(console,
         ("", "&before=2020-01-01", 0),
     ],
 )
-def test_messages_are_searched(console, cluster, by, wanted, count):
+def test_topic_page_searches_messages(console, cluster, by, wanted, count):
     topic = cluster.topic(queues=2)
     for number in range(12):
         tag = "odd" if number % 2 else "even"
@@ -114,7 +114,9 @@ def test_invalid_search_is_refused_with_the_reason_and_keeps_its_form(
     }
 
 
-def test_search_goes_back_window_by_window_to_the_first_message(console, cluster, monkeypatch):
+def test_message_search_goes_back_in_time_windows_to_the_first_message(
+    console, cluster, monkeypatch
+):
     monkeypatch.setattr(message_search, "SCANNED_MESSAGES_MAX", 5)
     topic = cluster.topic(queues=2)
     for number in range(12):
@@ -162,7 +164,7 @@ def test_json_condition_compares_the_value_at_a_path(text, is_met):
         assert not condition(SimpleNamespace(body=body))
 
 
-def test_queues_groups_and_settings_have_their_tabs(console, cluster):
+def test_topic_page_has_tabs_for_queues_groups_and_settings(console, cluster):
     stage = staged(cluster)
     at = f"/topics/{stage.topic}?tab="
     assert f"{stage.broker}:0 0 6 6" in console.read(f"{at}queues").text
@@ -215,7 +217,7 @@ def test_hostile_message_content_is_escaped(console, cluster):
         assert SCRIPT.encode() not in answer.body
 
 
-def test_large_and_broken_bodies_cost_a_page(console):
+def test_topic_page_shows_large_and_damaged_bodies(console):
     with EmbeddedBroker(brokerName=NAME) as broker, served(broker.address) as browser:
         broker.create_topic("big", 1)
         with Producer("shop", broker.address) as producer:

@@ -19,7 +19,7 @@ from rmq_spark.cli.main import main
     "given",
     [["--rate", "0"], ["--seconds", "-1"], ["--bytes", "x"], ["--fast"], ["--picture", "/"]],
 )
-def test_arguments_of_likely_mistakes_are_refused(given, capsys):
+def test_demo_refuses_likely_argument_mistakes(given, capsys):
     assert main(["demo", *given]) == 2
     assert "See rocketpoll demo --help" in capsys.readouterr().err
 

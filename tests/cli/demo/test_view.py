@@ -55,7 +55,7 @@ def test_demo_batch_is_shown_in_one_line():
 # ---- the demo's rate adapts to the speed of the machine
 
 
-def test_adaptive_rate_stays_at_the_requested_rate():
+def test_demo_rate_stays_at_the_requested_rate():
     pace = AdaptiveRate(1_000, 0.0)
     for second in range(1, 60):
         assert not pace.adjust(second, 1_000 * second, max(1_000 * second - 2_500, 0))
@@ -88,7 +88,7 @@ def test_shrinking_backlog_keeps_the_demo_rate():
 
 
 @pytest.mark.parametrize(("rate", "lowest"), [(50_000, 200), (300, 200), (100, 100), (1, 1)])
-def test_adaptive_rate_has_a_lower_bound(rate, lowest):
+def test_demo_rate_has_a_lower_bound(rate, lowest):
     pace = AdaptiveRate(rate, 0.0)
     for second in range(10, 300, 10):
         pace.adjust(second, rate * 100 * second, 0)

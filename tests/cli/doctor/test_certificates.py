@@ -53,7 +53,7 @@ def serving():
     return fault_of
 
 
-def test_doctor_shows_for_whom_a_certificate_is_and_until_when():
+def test_doctor_shows_subject_and_expiry_of_a_certificate():
     with FakeServer(answering(name_server), server_context()) as server:
         tls, answers = checked(server.address, TRUSTING)
     assert tls.is_ok
@@ -79,7 +79,7 @@ def test_doctor_names_the_issuer_that_is_not_trusted(serving):
     )
 
 
-def test_doctor_names_what_a_certificate_is_for(serving):
+def test_doctor_names_the_hosts_of_a_certificate(serving):
     fault = serving("named.pem", TRUSTING)
     assert fault.detail == (
         "the certificate of SERVER is for brokers.example, and not for 127.0.0.1"
@@ -112,7 +112,7 @@ def test_doctor_says_that_a_server_requires_a_client_certificate(serving):
     assert serving("server.pem", {**TRUSTING, **own}, clients_of="ca.pem").is_ok
 
 
-def test_doctor_says_that_a_plain_client_is_at_a_server_that_requires_tls(serving):
+def test_doctor_tells_a_plain_client_that_the_server_requires_tls(serving):
     fault = serving("server.pem", {})
     assert fault.subject == "TLS"
     assert fault.detail.startswith("SERVER requires TLS: it has a certificate for localhost")
@@ -129,7 +129,7 @@ def test_doctor_says_that_a_server_does_not_speak_tls():
     assert "tls.server.mode=permissive" in fault.remedy
 
 
-def test_doctor_says_that_a_key_is_not_that_of_the_certificate():
+def test_doctor_reports_a_key_that_does_not_match_its_certificate():
     wrong = {"tlsCertFile": certificate("client.crt"), "tlsKeyFile": certificate("ed25519.key")}
     [fault] = check_cluster("localhost:1", None, {**TRUSTING, **wrong})
     assert "ed25519.key is not the key of the certificate in" in fault.detail

@@ -61,7 +61,7 @@ def planted(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
-def test_bundle_has_what_helps_and_no_secret(run, cluster, planted, tmp_path, suffix):
+def test_debug_bundle_has_useful_files_and_no_secret(run, cluster, planted, tmp_path, suffix):
     topic, group = cluster.topic(), cluster.group()
     cluster.send(topic, "a body that is private")
     cluster.store_offset(group, topic, 0)
@@ -90,7 +90,7 @@ def test_bundle_has_what_helps_and_no_secret(run, cluster, planted, tmp_path, su
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_bundle_of_a_cluster_that_is_away_says_so(run, tmp_path):
+def test_debug_bundle_of_an_unreachable_cluster_says_so(run, tmp_path):
     path = tmp_path / "bundle.zip"
     run("doctor", "--namesrv", "127.0.0.1:1", "--bundle", path)
     assert "Connection refused" in json.loads(contents(path)["brokers.json"])["error"]
@@ -106,7 +106,7 @@ def test_bundle_of_a_cluster_that_is_away_says_so(run, tmp_path):
         (("--bundle", "b.zip", "--log", "none"), 2, "none does not exist. Check the path"),
     ],
 )
-def test_bundle_that_cannot_be_written_is_an_error(run, tmp_path, monkeypatch, words, code, said):
+def test_unwritable_debug_bundle_is_an_error(run, tmp_path, monkeypatch, words, code, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.zip").write_text("mine")
     ran = run("doctor", "--namesrv", "127.0.0.1:1", *words)
@@ -119,7 +119,7 @@ TEXTS = st.text(max_size=20)
 
 
 @given(SECRETS, TEXTS, TEXTS, st.data())
-def test_known_secret_is_in_no_redacted_document(key, before, after, data):
+def test_debug_bundle_redacts_known_secrets(key, before, after, data):
     redactor = Redactor([key])
     quoted = data.draw(
         st.sampled_from([str, repr, json.dumps, lambda text: quote(text, errors="replace")])
@@ -138,7 +138,7 @@ def test_known_secret_is_in_no_redacted_document(key, before, after, data):
 
 
 @given(st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1))
-def test_text_without_secrets_stays(text):
+def test_debug_bundle_keeps_text_without_secrets(text):
     redactor = Redactor(["correct-horse"])
     assert redactor.text(f"credentials accepted from {text}") == f"credentials accepted from {text}"
     assert redactor.document({"name": text, "count": 3}) == {"name": text, "count": 3}

@@ -22,12 +22,12 @@ def test_doctor_report_without_faults_says_ready():
     assert list(report_lines([GOOD, SKIPPED]))[-1] == "everything is ready"
 
 
-def test_report_with_warnings_alone_does_not_say_that_everything_is_well():
+def test_doctor_report_with_warnings_does_not_say_ready():
     warned = HealthCheck("groups", "nobody consumes them", "start consumers", is_warning=True)
     assert list(report_lines([GOOD, warned]))[-1] == "no check failed, 1 warned"
 
 
-def test_long_lines_are_wrapped_below_their_text_in_a_terminal():
+def test_doctor_report_wraps_long_lines_in_a_terminal():
     fault = HealthCheck("Java", "there is none", "run apt-get install -y openjdk-17-jre-headless")
     assert list(report_lines([fault], columns=40))[:4] == [
         "FAIL  Java  there is none",

@@ -58,7 +58,7 @@ def test_exporter_does_not_look_up_the_host_name(monkeypatch):
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nX: a", b"POST / HTTP/1.1\r\n"])
-def test_new_clients_are_served_though_an_attacker_holds_all_connections(port, said):
+def test_exporter_serves_new_clients_though_an_attacker_holds_all_connections(port, said):
     idle = []
     for number in range(3 * CLIENTS_MAX):
         idle.append(socket.create_connection(("127.0.0.1", port)))
@@ -69,7 +69,7 @@ def test_new_clients_are_served_though_an_attacker_holds_all_connections(port, s
         each.close()
 
 
-def test_clients_that_are_being_answered_are_limited():
+def test_exporter_limits_concurrent_responses():
     begun, may_end = threading.Semaphore(0), threading.Event()
 
     def slowly():
@@ -109,7 +109,7 @@ def drip(client, data=b"a", pause=0.02):
     "said",
     [b"", b"GET /metrics HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 99999\r\n"],
 )
-def test_client_that_sends_a_byte_now_and_then_is_disconnected(port, monkeypatch, said):
+def test_exporter_disconnects_a_client_that_drips_bytes(port, monkeypatch, said):
     monkeypatch.setattr(http_server._MetricsHandler, "request_seconds", 0.3)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
         slow.sendall(said)

@@ -126,7 +126,7 @@ def test_actions_and_resources_are_read_without_regard_to_case(admin, billing):
         ("Topic:a", ("Pub",), ("localhost",), "sources: needed an IP address, or a range"),
     ],
 )
-def test_entries_of_another_form_are_rejected_before_anything_is_sent(
+def test_malformed_acl_entries_are_rejected_before_sending(
     admin, billing, resource, actions, sources, said
 ):
     with pytest.raises(MessageRejected, match=said):
@@ -154,7 +154,7 @@ def test_entry_of_a_user_that_does_not_exist_is_refused(admin):
         admin.create_acl(AclPolicy("nobody", "Topic:orders", ("Pub",)))
 
 
-def test_unknown_broker_and_cluster_are_named(admin):
+def test_access_admin_names_an_unknown_broker_or_cluster(admin):
     with pytest.raises(BrokerNotFound, match="broker-z"):
         admin.users(broker_name="broker-z")
     with pytest.raises(BrokerNotFound, match="cluster nowhere has no broker"):
@@ -171,11 +171,11 @@ def test_broker_without_authentication_says_how_to_turn_it_on():
 
 
 @pytest.mark.parametrize("text", ["*", "Topic:*", "Group:bill*", "Cluster:DefaultCluster"])
-def test_resources_keep_their_text(text):
+def test_acl_resources_keep_their_text(text):
     assert parse_resource(text) == text
 
 
-def test_actions_are_sorted_and_each_is_there_once():
+def test_acl_actions_are_sorted_without_duplicates():
     assert parse_actions(["get", "Pub", "PUB"]) == ("Pub", "Get")
 
 

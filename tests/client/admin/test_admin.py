@@ -37,7 +37,7 @@ CLOCKS_APART_MS = 5
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
 
 
-def test_help_names_each_method_once_under_its_heading():
+def test_admin_help_names_each_method_once_under_its_heading():
     headings = re.findall(r"^[A-Z][a-z ]+: (?:`[^:]*`)\.$", inspect.getdoc(Admin), re.MULTILINE)
     listed = re.findall(r"`(\w+)`", " ".join(headings))
     assert sorted(listed) == [name for name in dir(Admin) if not name.startswith("_")]
@@ -218,7 +218,7 @@ def test_topic_configs_are_listed_by_broker(admin):
         admin.topic_configs("nothing")
 
 
-def test_members_say_which_queues_are_theirs(admin, running_broker):
+def test_admin_shows_the_queues_of_each_member(admin, running_broker):
     consumer = LitePullConsumer("G", running_broker.address)
     consumer.subscribe("T")
     with consumer:
@@ -229,7 +229,7 @@ def test_members_say_which_queues_are_theirs(admin, running_broker):
     assert admin.queue_owners("G") == admin.queue_reports("G") == {}
 
 
-def test_members_say_whether_a_listener_fails_or_hangs(admin, running_broker, producer):
+def test_admin_shows_whether_a_members_listener_fails_or_hangs(admin, running_broker, producer):
     """The consume time of a failing member advances with each try; that of a hanging one
     does not."""
     ends = threading.Event()

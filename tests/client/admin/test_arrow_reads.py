@@ -36,7 +36,7 @@ def way(request, monkeypatch):
         monkeypatch.setattr(BrokerApi, "supports_chunks", lambda *_: False)
 
 
-def test_table_stops_at_its_limit_of_inflated_bytes(admin, producer, way):
+def test_read_table_stops_at_its_limit_of_inflated_bytes(admin, producer, way):
     """A body of a few KiB can inflate to gigabytes."""
     body = bytes(MIB)
     for _ in range(40):
@@ -52,7 +52,7 @@ def test_table_stops_at_its_limit_of_inflated_bytes(admin, producer, way):
 
 
 @pytest.mark.parametrize("bytes_max", [0, -1])
-def test_table_of_no_bytes_is_refused(admin, bytes_max):
+def test_read_table_refuses_a_byte_limit_of_zero(admin, bytes_max):
     with pytest.raises(MessageRejected, match="bytes_max: needed at least 1"):
         admin.read_table("T", bytes_max=bytes_max)
 
@@ -128,7 +128,7 @@ def test_read_table_rows_equal_the_messages_of_a_pull_consumer(admin, producer, 
     assert rows_of(table) == [row_of(message) for message in consumed(admin)]
 
 
-def test_columns_have_the_names_the_order_and_the_types_of_the_spark_source():
+def test_read_table_columns_equal_those_of_the_spark_source():
     assert tuple(spark_schema.DDL_TYPES) == COLUMN_NAMES
     assert spark_schema.DEFAULT_COLUMNS == DEFAULT_COLUMNS
     of_spark = spark_schema.arrow_schema_of(spark_schema_of(spark_schema.ddl_of(COLUMN_NAMES)))
@@ -205,7 +205,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "kind", "why"), WRONG.values(), ids=WRONG)
-def test_mistakes_are_refused_and_the_argument_named(admin, arguments, kind, why):
+def test_read_table_names_the_wrong_argument(admin, arguments, kind, why):
     with pytest.raises(kind, match=why):
         admin.read_table("T", **arguments)
 

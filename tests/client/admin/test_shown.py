@@ -43,7 +43,7 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-def test_messages_are_shown_in_columns():
+def test_notebook_message_table_has_columns():
     assert repr(MessageTable([message(), message(b"zwei")])) == (
         "2 messages of orders\n"
         "queue  offset  tags  keys  stored (UTC)             body\n"
@@ -84,7 +84,7 @@ def test_message_table_html_escapes_content():
     assert "script" not in Page(format_html(SCRIPT, [SCRIPT], [[SCRIPT]], 1)).tags
 
 
-def test_lists_of_messages_are_lists_still():
+def test_notebook_message_lists_are_still_lists():
     one = message()
     messages = MessageTable([one])
     assert messages == [one]
@@ -101,7 +101,7 @@ def test_timestamp_beyond_the_calendar_is_shown_as_a_number():
     )
 
 
-def test_lag_is_shown_by_queue_and_in_all():
+def test_notebook_lag_table_has_queues_and_a_total():
     lags = LagTable(
         [Lag(MessageQueue("orders", "broker-a", n), 10, n or None, 0) for n in range(2)]
     )
@@ -117,6 +117,6 @@ def test_lag_is_shown_by_queue_and_in_all():
     assert pickle.loads(pickle.dumps(lags)) == lags  # noqa: S301  # the test's own data
 
 
-def test_table_without_rows_is_not_drawn():
+def test_notebook_table_without_rows_is_not_drawn():
     assert format_text("nothing", ["a"], [], 0) == "nothing"
     assert format_html("nothing", ["a"], [], 0) == "<div>nothing</div>"

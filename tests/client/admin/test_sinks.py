@@ -29,7 +29,7 @@ def test_sinks_are_listed_with_their_last_batch_and_by_topic(admin):
     assert broker_sinks(admin, "others") == []
 
 
-def test_removed_sink_may_start_over(admin):
+def test_forgotten_sink_may_start_over(admin):
     commit(admin, "bills", 5)
     assert remove_sink(admin, "bills") == ["broker-a"]
     assert broker_sinks(admin) == []

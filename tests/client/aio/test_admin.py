@@ -10,7 +10,7 @@ from rocketpoll import aio
 
 
 @told_in_a_loop
-async def test_questions_are_asked_beside_each_other(broker):
+async def test_aio_admin_sends_requests_concurrently(broker):
     async with aio.Admin(broker.address) as admin:
         answers = await asyncio.gather(*[admin.masters() for _ in range(50)])
     assert answers == [{"broker-a": broker.address}] * 50

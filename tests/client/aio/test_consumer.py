@@ -76,7 +76,7 @@ class Watching:
 
 
 @told_in_a_loop
-async def test_iterating_and_polling_in_turn_give_each_message_once(
+async def test_aio_iteration_and_poll_alternate_without_loss_or_repeat(
     broker, queue, group, monkeypatch
 ):
     watching = Watching()
@@ -200,7 +200,7 @@ async def test_aio_queue_listener_is_cancelled_by_close(broker, queue, group):
 
 
 @told_in_a_loop
-async def test_consumers_that_a_read_has_messages_for_are_woken_together(
+async def test_aio_consumers_with_messages_of_one_read_are_woken_together(
     broker, queue, group, monkeypatch
 ):
     monkeypatch.setattr(loop_bridge, "DEFER_SECONDS_MAX", 60.0)
@@ -240,7 +240,7 @@ async def test_consumers_that_a_read_has_messages_for_are_woken_together(
 
 
 @told_in_a_loop
-async def test_bad_input_is_refused_in_the_words_of_the_threaded_consumer(broker, queue, group):
+async def test_aio_consumer_refuses_bad_input_like_the_threaded_consumer(broker, queue, group):
     async def listen(*_):
         yield
 
@@ -267,7 +267,7 @@ async def test_bad_input_is_refused_in_the_words_of_the_threaded_consumer(broker
 
 
 @told_in_a_loop
-async def test_closing_ends_iterations_and_polls_that_wait(broker, queue, group):
+async def test_aio_consumer_close_ends_waiting_iterations_and_polls(broker, queue, group):
     consumer = aio.Consumer(group, broker.address, FIRST)
     await consumer.start()
     await consumer.assign([queue])
@@ -461,7 +461,9 @@ async def _outcome(task, chance):
 
 @pytest.mark.parametrize("seed", range(count("ROCKETPOLL_CANCELS", 6, wide=100)))
 @told_in_a_loop
-async def test_cancels_at_any_await_lose_nothing_and_double_nothing(broker, topic, group, seed):
+async def test_aio_cancellation_at_any_await_loses_and_repeats_no_message(
+    broker, topic, group, seed
+):
     """One member gets each message once and in order; the next one continues at a
     committed offset."""
     chance, found, again = random.Random(seed), [], []

@@ -210,7 +210,7 @@ class Timer:
 
 
 @told_in_a_loop
-async def test_waits_that_are_woken_early_share_a_timer():
+async def test_wake_event_waits_that_are_woken_early_share_a_timer():
     loop = TimedLoop()
     wakes = WakeEvent(loop)
     for number in range(100):

@@ -31,7 +31,7 @@ def refused(_):
 
 
 @told_in_a_loop
-async def test_futures_of_sends_need_no_tasks_and_have_each_its_own_answer(broker, topic, group):
+async def test_aio_send_futures_need_no_tasks_and_get_their_own_answers(broker, topic, group):
     async with aio.Producer(group, broker.address) as producer:
         await producer.send(Message(topic, b"first"))
         tasks = asyncio.all_tasks()
@@ -98,7 +98,7 @@ async def test_aio_send_cancelled_before_it_waits_frees_its_place(broker, topic,
 
 
 @told_in_a_loop
-async def test_futures_that_are_cancelled_or_dropped_leave_room_for_others(broker, topic, group):
+async def test_cancelled_or_dropped_aio_send_futures_free_their_places(broker, topic, group):
     async with aio.Producer(group, broker.address, pending_max=4) as producer:
         futures = [producer.send_async(Message(topic, b"%d" % number)) for number in range(12)]
         for future in futures[::3]:
@@ -244,7 +244,7 @@ async def test_cancelled_aio_send_is_not_retried():
 
 
 @told_in_a_loop
-async def test_closed_queue_ends_tasks_that_wait_for_room():
+async def test_closed_aio_producer_ends_tasks_that_wait_for_room():
     gate = Gate()
     with FakeCluster(a=gate) as cluster:
         producer = aio.Producer("P", cluster.address, pending_max=1)

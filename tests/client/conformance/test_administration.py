@@ -65,7 +65,7 @@ def told_of(admin, cluster):
         return {}
 
 
-def test_cluster_info_and_topic_route_are_known(cluster, admin):
+def test_admin_returns_cluster_info_and_topic_route(cluster, admin):
     topic = cluster.topic(queues=3)
     info = admin.cluster_info()
     assert info.broker_addr_table[cluster.broker_name].broker_addrs[0] == cluster.address
@@ -87,7 +87,7 @@ def test_cluster_info_and_topic_route_are_known(cluster, admin):
         admin.masters("no such cluster")
 
 
-def test_topics_come_change_and_go(cluster, clients, admin):
+def test_topics_are_created_changed_and_deleted(cluster, clients, admin):
     topic = cluster.group().replace("Group", "Made")
     admin.create_topic(topic, 3)
     wait_until("the topic", lambda: topic in admin.topics())
@@ -135,7 +135,7 @@ def test_topics_created_together_exist_with_their_settings_beside_known_ones(
         admin.delete_topic(name)
 
 
-def test_groups_come_and_go_with_their_offsets(cluster, clients, admin):
+def test_groups_are_created_and_deleted_with_their_offsets(cluster, clients, admin):
     topic, group = filled(cluster, clients), cluster.group()
     admin.create_group(group)
     assert group in admin.groups()
@@ -146,7 +146,7 @@ def test_groups_come_and_go_with_their_offsets(cluster, clients, admin):
     assert stored(cluster, group, topic) == [None, None] or cluster.stored_offset(group, topic) == 0
 
 
-def test_offsets_of_a_topic_and_lag_of_a_group(cluster, clients, admin):
+def test_admin_returns_topic_offsets_and_group_lag(cluster, clients, admin):
     topic, group = filled(cluster, clients), cluster.group()
     offsets = admin.topic_offsets(topic)
     assert {queue: (each.min_offset, each.max_offset) for queue, each in offsets.items()} == {
@@ -236,7 +236,7 @@ def test_offset_reset_of_an_online_group_by_offset(cluster, clients, admin, brok
     )
 
 
-def test_messages_are_found_by_key_by_id_and_by_place(cluster, clients, admin):
+def test_messages_are_found_by_key_id_and_position(cluster, clients, admin):
     topic, other = cluster.topic(queues=2), cluster.topic(queues=1)
     producer = clients.producer()
     results = [

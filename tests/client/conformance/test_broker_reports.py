@@ -43,7 +43,7 @@ def test_broker_report_contains_topics_and_groups_with_offsets(filled):
     assert group not in report.members
 
 
-def test_members_that_are_online_are_counted(cluster, clients):
+def test_broker_report_counts_online_members(cluster, clients):
     topic = cluster.topic(1)
     group = f"on-{topic}"
     clients.lite(group, topic)

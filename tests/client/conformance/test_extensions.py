@@ -12,7 +12,7 @@ from rmq_spark.wire.headers.members import PullMessageRequestHeader
 NONE = {"extensions": frozenset()}
 
 
-def test_extension_agreement_with_a_broker_is_what_that_broker_knows(cluster, is_ours):
+def test_extension_agreement_has_the_extensions_of_the_broker(cluster, is_ours):
     agreement = cluster.api.agreement(cluster.address)
     if is_ours:
         assert agreement.extensions == frozenset(Extension)

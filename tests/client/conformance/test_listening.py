@@ -54,7 +54,7 @@ def test_push_groups_are_independent(cluster, clients):
         assert sorted(listener.wait_for(numbers(10))) == numbers(10)
 
 
-def test_tags_and_conditions_choose_messages(cluster, clients):
+def test_push_subscription_selects_by_tags_and_sql(cluster, clients):
     topic, group = cluster.topic(queues=1), cluster.group()
     producer = clients.producer()
     for n, tag in enumerate(["red", "BB", "green", "Aa", "blue"]):
@@ -211,7 +211,9 @@ def test_broadcasting_push_listeners_each_get_all_without_retries(cluster, clien
     assert cluster.retried(group) == cluster.dead_letters(group) == 0
 
 
-def test_members_with_different_subscriptions_are_warned(cluster, clients, monkeypatch, caplog):
+def test_push_members_with_different_subscriptions_are_warned(
+    cluster, clients, monkeypatch, caplog
+):
     monkeypatch.setattr(
         "rmq_spark.client.consumer.rebalance.rebalance_service.CHECK_INTERVAL_MS", 0
     )
@@ -222,7 +224,7 @@ def test_members_with_different_subscriptions_are_warned(cluster, clients, monke
     wait_until("the first one is told", lambda: said in caplog.text)
 
 
-def test_operators_see_what_a_consumer_is_doing(cluster, clients):
+def test_running_info_shows_the_state_of_a_push_consumer(cluster, clients):
     topic, group = cluster.topic(queues=1), cluster.group()
     listener = Listener()
     send(clients, topic, *numbers(10))

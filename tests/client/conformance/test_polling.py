@@ -87,7 +87,7 @@ def test_polled_message_equals_the_sent_one(cluster, clients):
 
 
 @pytest.mark.parametrize("assigned", [False, True])
-def test_tags_choose_messages_and_their_text_counts(cluster, clients, send, assigned):
+def test_polled_messages_are_selected_by_tag_text(cluster, clients, send, assigned):
     topic = cluster.topic(queues=1)
     for tag in ("red", "BB", "green", "Aa", "blue", None):
         send(topic, tag or "none", tags=tag)
@@ -193,7 +193,7 @@ def test_assigned_consumer_reads_exactly_its_queues_until_reassigned(cluster, cl
     assert polled(consumer, 1) == ["of 1"]
 
 
-def test_seek_goes_to_any_message_to_both_ends_and_to_a_time(cluster, clients, send):
+def test_lite_consumer_seeks_to_an_offset_both_ends_and_a_time(cluster, clients, send):
     topic = cluster.topic(queues=1)
     queue = cluster.queue(topic)
     send(topic, *numbers(30))
@@ -309,7 +309,7 @@ def test_rebalance_shares_queues_of_two_lite_members_and_takes_over(cluster, cli
 
 
 @pytest.mark.parametrize("pull_batch_size", [32, 1_000])
-def test_queue_is_read_in_order_across_many_pulls(cluster, clients, pull_batch_size):
+def test_lite_consumer_reads_a_queue_in_order_across_many_pulls(cluster, clients, pull_batch_size):
     topic = cluster.topic(queues=1)
     producer = clients.producer()
     for start in range(0, 1_000, 250):

@@ -22,7 +22,7 @@ def clients(both_clients):
     return both_clients
 
 
-def test_all_message_fields_arrive(cluster, clients):
+def test_producer_sends_all_message_fields(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer()
     sent = Message(
@@ -69,7 +69,7 @@ def test_largest_properties_that_the_client_allows_are_accepted(cluster, clients
     assert {len(each.properties["a"]) for each in clients.read(topic, 2)} == {room, room - 8}
 
 
-def test_messages_take_turns_over_all_queues(cluster, clients):
+def test_producer_sends_round_robin_to_all_queues(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer()
     results = [producer.send(each) for each in messages(topic, numbers(20))]
@@ -92,7 +92,7 @@ def test_send_goes_to_the_chosen_queue(cluster, clients):
     ]
 
 
-def test_futures_are_answered_each_with_its_own(cluster, clients):
+def test_send_futures_get_their_own_results(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer()
     futures = {body: producer.send_async(Message(topic, body.encode())) for body in numbers(200)}

@@ -82,7 +82,7 @@ def test_runtime_info_has_rocketmqs_keys(told, brokers):
     assert named == {*NUMBERS, *FRACTIONS, *RATES, *TEXTS} | KEYS[brokers[0]]
 
 
-def test_numbers_are_read_as_numbers(told):
+def test_runtime_info_numbers_can_be_parsed(told):
     for name in NUMBERS:
         assert int(told[name]) >= -1, name
     for name in FRACTIONS:

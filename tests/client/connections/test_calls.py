@@ -65,7 +65,7 @@ def test_empty_response_body_decodes_to_defaults():
     assert calls.body(TopicList, "h:1", 206) == TopicList()
 
 
-def test_asking_for_a_header_that_does_not_exist_is_a_mistake_of_ours():
+def test_call_with_an_undefined_response_header_is_an_internal_error():
     with pytest.raises(TypeError):
         build_request(RequestCode.HEART_BEAT, HEADER)
     with pytest.raises(TypeError):

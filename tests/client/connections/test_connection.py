@@ -105,7 +105,7 @@ def test_request_cancelled_before_it_is_enqueued_is_not_kept(connect, monkeypatc
         assert withdrawn == [answer.opaque] * 2  # once when the request is discarded, once after it
 
 
-def test_body_of_megabytes_is_sent_and_returned(connect):
+def test_connection_transfers_bodies_of_megabytes(connect):
     body = bytes(range(256)) * (40_000)
     with FakeServer(answering(echo)) as server:
         assert (
@@ -114,7 +114,7 @@ def test_body_of_megabytes_is_sent_and_returned(connect):
         )
 
 
-def test_answers_come_in_any_order(connect):
+def test_connection_accepts_answers_in_any_order(connect):
     def story(peer):
         requests = [peer.receive() for _ in range(3)]
         for request in reversed(requests):
@@ -129,7 +129,7 @@ def test_answers_come_in_any_order(connect):
         assert [bytes(future.result().body) for future in futures] == [b"\0", b"\1", b"\2"]
 
 
-def test_many_threads_share_one_connection(connect):
+def test_many_threads_share_one_client_connection(connect):
     with FakeServer(answering(echo)) as server:
         connection = connect(server.address)
         wrong = []
@@ -263,7 +263,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_garbage_is_an_error_at_once_for_all_that_wait(connect, garbage):
+def test_garbage_fails_all_waiters_of_a_connection_at_once(connect, garbage):
     def story(peer):
         peer.receive()
         peer.receive()
@@ -315,7 +315,7 @@ def test_connection_closed_within_a_response_says_so(connect):
         connect(server.address).request(ASK, 60 * SECOND)
 
 
-def test_half_an_answer_and_then_silence_ends_in_a_timeout(connect):
+def test_partial_answer_followed_by_silence_times_out(connect):
     def story(peer):
         peer.send(echo(peer.receive()).encode()[:10])
         peer.receive()
@@ -364,7 +364,7 @@ def test_flood_of_unsolicited_responses_closes_connection(connect):
         connect(server.address).request(ASK, 60 * SECOND)
 
 
-def test_server_that_accepts_no_bytes_does_not_hang_a_sender(connect):
+def test_server_that_reads_nothing_does_not_block_a_sender(connect):
     def story(_):
         stop.wait(30)
 
@@ -424,7 +424,7 @@ def test_request_from_broker_is_answered_even_if_handler_fails(connect, on_reque
     assert remark in answers[0].remark
 
 
-def test_closing_wakes_all_that_wait():
+def test_closed_connection_wakes_all_waiters():
     with FakeServer(silent) as server:
         told = []
         connection = RemotingConnection.connect(server.address, on_closed=told.append)
@@ -512,6 +512,6 @@ def test_invalid_host_name_is_refused(host):
         RemotingConnection.connect(f"{host}:9876")
 
 
-def test_addresses_of_both_kinds_are_read():
+def test_parse_address_accepts_ipv4_and_ipv6():
     assert parse_address("localhost:9876") == ("localhost", 9876)
     assert parse_address("[::1]:9876") == ("::1", 9876)

@@ -192,7 +192,7 @@ def test_cancel_of_a_written_frame_releases_at_once(room):
     assert released == [1]
 
 
-def test_bytes_that_no_socket_took_are_counted_also_where_time_runs_out(room):
+def test_frame_writer_counts_unwritten_bytes_after_a_timeout(room):
     with pytest.raises(RequestTimeout):
         room.writer.write(ASK._replace(opaque=1, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
     begun = room.writer.unwritten_bytes
@@ -242,7 +242,7 @@ class Interrupted(socket.socket):
 
 
 @pytest.mark.parametrize("body", [b"", bytes(1 << 16)], ids=["one piece", "two pieces"])
-def test_half_a_request_ends_the_connection_whatever_interrupts_it(body):
+def test_interrupted_partial_request_ends_the_connection(body):
     with closing(Room(kind=Interrupted)) as room, pytest.raises(KeyboardInterrupt):
         room.writer.write(ASK._replace(body=body), time.monotonic() + 10, 10_000)
     (ended,) = room.ended

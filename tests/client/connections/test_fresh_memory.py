@@ -23,10 +23,10 @@ def test_uninitialized_buffer_is_writable(size):
     assert bytes(memory) == b"\x05" * size
 
 
-def test_numpy_is_not_loaded_for_that():
+def test_uninitialized_buffer_does_not_load_numpy():
     subprocess.run([sys.executable, "-c", _LOADED], check=True)
 
 
-def test_buffer_is_made_without_numpy_while_it_loads(monkeypatch):
+def test_uninitialized_buffer_is_created_while_numpy_loads(monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy", object())
     assert bytes(uninitialized_buffer(3)) == bytes(3)

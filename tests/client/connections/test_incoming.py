@@ -46,7 +46,7 @@ def room():
     room.close()
 
 
-def test_commands_are_handed_over_in_their_order_and_their_time_is_noted(room):
+def test_incoming_commands_are_delivered_in_order_with_their_time(room):
     room.sends(request(1), request(2))
     room.now = 107.0
     assert room.read() is None

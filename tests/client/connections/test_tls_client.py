@@ -232,7 +232,7 @@ CERTIFICATE = {"cert_file": certificate("client.crt")}
         ({"server_name": "a\0b"}, "server_name", "no certificate can be for the name"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_anybody_is_asked(given, setting, says):
+def test_contradicting_tls_settings_are_refused_before_connecting(given, setting, says):
     with pytest.raises(TlsRejected, match=says) as raised:
         RemotingClient(tls=TlsSettings.of_files(**given))
     assert raised.value.setting == setting

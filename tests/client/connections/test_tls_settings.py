@@ -14,7 +14,7 @@ CLIENT = {"cert_file": certificate("client.crt"), "key_file": certificate("clien
 LOCKED = {"cert_file": certificate("client.crt"), "key_file": certificate("locked.key")}
 
 
-def test_files_are_read_once_and_kept_so_that_they_travel():
+def test_tls_files_are_read_once_and_pickled_with_the_settings():
     settings = TlsSettings.of_files(
         **CA, **LOCKED, key_password="rocketpoll", server_name="brokers"
     )

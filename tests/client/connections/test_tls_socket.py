@@ -54,7 +54,7 @@ def test_tls_body_of_any_size_is_sent_and_returned(connect, size):
             assert bytes(connection.request(ASK._replace(body=body), 30 * SECOND).body) == body
 
 
-def test_thousands_of_answers_that_come_at_once_are_all_read(connect):
+def test_tls_connection_reads_thousands_of_answers_at_once(connect):
     count = 3_000
 
     def story(peer):
@@ -151,7 +151,7 @@ def test_tls_connection_closed_within_a_response_says_so(connect, has_said_goodb
         connect(server.address).request(ASK, 60 * SECOND)
 
 
-def test_bytes_that_were_changed_on_the_way_end_the_connection(connect):
+def test_bytes_changed_in_transit_end_the_tls_connection(connect):
     def story(peer):
         request = peer.receive()
         peer.send(echo(request))

@@ -80,7 +80,7 @@ def test_late_response_is_accepted_and_unsolicited_ones_are_limited(waiters):
         waiters.resolve(stray)
 
 
-def test_time_is_over_for_each_by_itself(waiters):
+def test_each_waiter_has_its_own_timeout(waiters):
     soon, later = Told(100), Told(10_000)
     assert waiters.next_deadline == inf
     for each in (later, soon):

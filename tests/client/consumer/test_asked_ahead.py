@@ -64,7 +64,7 @@ def bench():
     return Bench()
 
 
-def test_256_queues_take_sixteen_round_trips():
+def test_prefetch_of_256_queues_takes_sixteen_round_trips():
     broker, wanted = FarBroker(256), queues(256)
     bench = Bench(broker.ask)
     bench.ahead.schedule(wanted)
@@ -79,7 +79,7 @@ def test_prefetch_asks_only_the_broker_of_the_queue(bench):
     assert sorted(bench.asked) == here
 
 
-def test_unscheduled_queue_is_asked_for_alone(bench):
+def test_offset_of_an_unscheduled_queue_is_queried_alone(bench):
     bench.ahead.schedule([])
     assert bench.ahead.get(queues(2)[1]) == 10
     assert bench.asked == queues(2)[1:]
@@ -99,7 +99,7 @@ def test_prefetched_offset_is_used_once_and_expires(bench):
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_discarded_queue_is_asked_for_again(bench, again):
+def test_prefetch_queries_a_discarded_queue_again(bench, again):
     one, other = queues(2)
     bench.ahead.schedule([one, other])
     bench.ahead.get(one)
@@ -123,7 +123,7 @@ def test_queue_discarded_during_its_prefetch_is_asked_for_again():
     assert asked.count(other) == 2
 
 
-def test_answers_of_a_broker_that_takes_its_time_are_no_older_for_the_last_queue():
+def test_prefetched_offsets_of_a_slow_broker_are_equally_fresh():
     def answer(queue):
         asked.append(queue)
         if len(asked) % OFFSET_THREADS_MAX == 0:

@@ -101,7 +101,9 @@ def test_member_started_in_the_same_process_resumes_after_the_busy_listener(
 
 
 @pytest.mark.parametrize("is_its_own", [True, False], ids=["own instance", "shared"])
-def test_threads_and_connections_end_with_the_listener(cluster, instance, busy, is_its_own):
+def test_threads_and_connections_end_with_a_busy_listener_after_shutdown(
+    cluster, instance, busy, is_its_own
+):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *BODIES, queue_id=0)
     used = cluster.name_server if is_its_own else instance
@@ -150,7 +152,7 @@ def test_queue_lock_is_renewed_after_shutdown_while_the_listener_runs(
     assert cluster.api.lock(cluster.address, group, "another", [cluster.queue(topic, 1)])
 
 
-def test_queues_at_which_no_listener_is_are_unlocked_with_one_request(
+def test_queues_without_a_busy_listener_are_unlocked_with_one_request(
     cluster, instance, monkeypatch
 ):
     topic, group, unlocked = cluster.topic(queues=4), cluster.group(), []

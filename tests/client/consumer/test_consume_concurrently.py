@@ -60,7 +60,7 @@ def fails(*offsets, seen=None):
     return listen
 
 
-def test_messages_come_in_batches():
+def test_concurrent_listener_gets_messages_in_batches():
     seen = []
     Bench(fails(seen=seen), batch_size=3).submit(*range(7))
     assert seen == [[0, 1, 2], [3, 4, 5], [6]]

@@ -70,7 +70,7 @@ def test_waiting_poll_skips_dropped_queue(cache):
     assert polled(cache) == [5]
 
 
-def test_paused_queues_keep_what_they_have_in_its_order(cache):
+def test_paused_queues_keep_their_cached_messages_in_order(cache):
     paused, there = assigned_queue(0), assigned_queue(1)
     put(cache, paused, 0)
     put(cache, paused, 1)

@@ -95,7 +95,7 @@ def test_unreadable_message_refused_by_its_broker_is_sent_to_the_dlq(tasks):
 
 
 @pytest.mark.parametrize("group", ["TOOLS_CONSUMER", "CID_RMQ_SYS_TRACE"])
-def test_groups_of_tools_pass_over_what_cannot_be_read_and_write_nothing(tasks, caplog, group):
+def test_tool_groups_skip_unreadable_messages_without_dead_letters(tasks, caplog, group):
     brokers, done = Brokers(), []
     letters = DeadLetterQueue(group, brokers, tasks, is_clustering=True)
     letters.send(received(7), lambda: True, lambda: done.append(tasks.now_ms))

@@ -301,7 +301,7 @@ def test_members_are_asked_first_of_a_broker_that_is_connected(brokers, api):
     assert [address for _, address, _ in api.asked] == ["b:1"]
 
 
-def test_queues_are_locked_broker_by_broker_and_one_that_is_down_locks_none(brokers, api):
+def test_queue_locks_are_requested_by_broker_and_fail_at_a_dead_one(brokers, api):
     api.answers["lock"] = lambda _, __, queues: frozenset(queues)
     brokers.queues("T")
     assert brokers.lock([A, B]) == {A, B}
@@ -311,7 +311,7 @@ def test_queues_are_locked_broker_by_broker_and_one_that_is_down_locks_none(brok
     assert api.asked[-1][:5] == ("unlock", "b:1", "G", "me", [B])
 
 
-def test_conditions_are_checked_by_every_broker_and_tags_by_none(brokers, api):
+def test_sql_conditions_are_checked_by_every_broker_and_tags_by_none(brokers, api):
     brokers.check_subscription(subscription_data("T", by_tag("red"), 0))
     assert api.asked == []
     brokers.check_subscription(subscription_data("T", by_sql("a > 1"), 0))
@@ -327,7 +327,7 @@ def test_sql_condition_is_checked_by_a_reachable_broker_of_the_topic(brokers, ap
         brokers.check_subscription(condition)
 
 
-def test_offsets_are_asked_of_the_master(brokers, api):
+def test_group_offsets_are_queried_from_the_master(brokers, api):
     api.answers["query_consumer_offset"] = 4
     assert brokers.consumer_offset(A) == 4
     brokers.update_consumer_offset(A, 6, is_one_way=True)

@@ -153,7 +153,7 @@ def shares_fit(members, topic):
 
 
 @pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])
-def test_members_come_and_go_and_no_message_is_lost(cluster, kind):
+def test_members_joining_and_leaving_lose_no_message(cluster, kind):
     topic, group, seen, sent = cluster.topic(queues=QUEUES), cluster.group(), set(), 0
     dice, members = random.Random(kind.__name__), []
     for number_of_members in (2, 5, 3, 1, 4, 2):
@@ -397,7 +397,7 @@ def test_failed_consumer_start_does_not_release_the_shared_instance():
     assert instance.users == 0
 
 
-def test_topics_that_are_subscribed_to_at_the_same_time_are_all_subscribed_to():
+def test_concurrent_subscriptions_are_all_kept():
     old = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

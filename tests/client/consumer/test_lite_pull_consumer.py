@@ -59,7 +59,7 @@ def numbers(count):
     return [f"{number:03}" for number in range(count)]
 
 
-def test_assigning_and_subscribing_contradict_each_other(cluster, lite):
+def test_assign_and_subscribe_exclude_each_other(cluster, lite):
     topic = cluster.topic()
     with pytest.raises(SubscriptionConflict, match="Make another consumer"):
         lite(topic=topic, start=False).assign([cluster.queue(topic)])
@@ -98,7 +98,7 @@ def test_committed_shows_offset_of_another_member(cluster, lite):
     assert implementation_of(consumer).consume_status(queue.topic) == {}
 
 
-def test_offsets_can_be_committed_by_queue(cluster, lite):
+def test_lite_consumer_commits_offsets_by_queue(cluster, lite):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(10), queues=1)
     consumer = lite(group, topic, auto_commit=False)
@@ -208,7 +208,7 @@ def test_broadcasting_consumer_with_a_given_instance_resumes(cluster, is_given, 
     assert len([*tmp_path.iterdir()]) == 1
 
 
-def test_listeners_learn_of_queues(cluster, lite):
+def test_queue_listener_is_notified_of_assigned_queues(cluster, lite):
     topic, told, changed = cluster.topic(queues=2), [], threading.Event()
     consumer = lite(
         topic=topic, listener=lambda *news: told.append(news), topic_metadata_check_interval_ms=20
@@ -252,7 +252,7 @@ def test_new_queue_delivers_nothing_before_its_listener_returned(cluster, lite):
     assert sorted(message.queue_offset for message in found) == sorted([*range(90, 100)] * 2)
 
 
-def test_queues_wait_while_their_listener_raises_and_it_is_called_again(
+def test_queues_wait_until_their_failing_queue_listener_succeeds(
     cluster, lite, monkeypatch, caplog
 ):
     monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_consumer_impl.LISTENER_RETRY_MS", 10)
@@ -367,7 +367,7 @@ def test_offsets_in_a_database_of_ones_own_process_each_message_once(cluster, li
     assert cluster.stored_offset(group, topic) in (None, 0)
 
 
-def test_unsubscribing_gives_the_queues_back(cluster, lite):
+def test_unsubscribe_releases_the_queues(cluster, lite):
     topic = cluster.topic(queues=2)
     consumer = lite(topic=topic)
     wait_until("queues", consumer.assignment)

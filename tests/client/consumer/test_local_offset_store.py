@@ -188,7 +188,7 @@ def _write_and_read(path, offsets, faults):
     faults.put(None)
 
 
-def test_processes_that_have_the_same_file_leave_it_whole(path):
+def test_concurrent_processes_keep_the_local_offset_file_intact(path):
     spawn = multiprocessing.get_context("spawn")
     faults = spawn.Queue()
     writers = [

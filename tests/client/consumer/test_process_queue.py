@@ -76,7 +76,7 @@ def test_dropped_process_queue_ignores_messages_and_acknowledgements(queue):
     assert queue.message_count == 1
 
 
-def test_limits_are_counted_in_messages_bytes_and_span(queue):
+def test_process_queue_limits_count_messages_bytes_and_span(queue):
     queue.put_messages([Cached(5, b"12"), Cached(905, b"345")])
     assert (queue.message_count, queue.body_bytes, queue.span) == (2, 5, 900)
     acknowledged(queue, 5)
@@ -141,7 +141,7 @@ def test_process_queue_without_pulls_expires(queue, clock):
     assert queue.is_pull_expired
 
 
-def test_operators_see_the_time_of_day(queue, clock):
+def test_process_queue_info_shows_the_time_of_day(queue, clock):
     queue.put_messages([Cached(4, bytes(3 << 20)), Cached(6)])
     queue.take_messages(1)
     queue.set_locked(clock(), locked=True)

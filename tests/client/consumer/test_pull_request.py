@@ -209,7 +209,7 @@ def test_restart_pull_does_not_override_flow_control(bench):
     assert not bench.consumer.abandoned
 
 
-def test_between_pulls_there_may_be_a_pause():
+def test_pull_interval_pauses_between_pulls():
     bench = Bench(pull_interval_ms=70)
     bench.start()
     bench.answer(pulled(*several(5), then=6))

@@ -267,7 +267,7 @@ def test_pull_task_waits_while_its_cache_is_full(bench, messages):
     assert bench.source.offsets == [5, 200]
 
 
-def test_caches_that_are_full_together_make_it_wait(bench):
+def test_pull_task_waits_while_all_caches_together_are_full(bench):
     bench.start()
     bench.source.cached_messages = 50
     bench.source.answer(pulled(*several(5), then=6))
@@ -347,7 +347,7 @@ def test_seek_during_missing_topic_wins_over_the_old_offset(bench):
     assert bench.source.scanned_to == []
 
 
-def test_waking_it_does_not_ask_twice(bench):
+def test_waking_a_pull_task_does_not_pull_twice(bench):
     bench.start()
     bench.task.wake()
     bench.tasks.move(5_000)

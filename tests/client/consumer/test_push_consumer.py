@@ -120,7 +120,7 @@ def test_push_consumer_reads_more_messages_than_its_cache_holds(cluster, push):
     assert sorted(listener.wait_for(200)) == numbers(200)
 
 
-def test_consume_batch_size_is_limited(cluster, push):
+def test_push_consumer_limits_its_consume_batch_size(cluster, push):
     topic, sizes = cluster.topic(queues=1), []
     cluster.send(topic, *numbers(40), queue_id=0)
     push(
@@ -270,7 +270,7 @@ def test_suspended_push_consumer_gets_nothing_until_resumed(cluster, push):
     assert listener.wait_for(1) == ["new"]
 
 
-def test_shutting_down_does_not_wait_for_a_listener_that_never_ends(cluster, push):
+def test_push_consumer_shutdown_does_not_wait_for_an_endless_listener(cluster, push):
     topic, group, free, began = (
         cluster.topic(queues=1),
         cluster.group(),

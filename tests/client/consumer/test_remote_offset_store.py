@@ -53,7 +53,7 @@ def test_failed_offset_request_raises_and_leaves_no_known_offset(store, brokers,
     assert store.known_offset(QUEUE) is None
 
 
-def test_memory_comes_first_unless_the_store_is_asked(store, brokers):
+def test_offset_in_memory_wins_unless_the_store_is_requested(store, brokers):
     brokers.offsets[QUEUE] = 3
     store.update_offset(QUEUE, 8, increase_only=True)
     assert store.read_offset(QUEUE) == 8
@@ -89,7 +89,7 @@ def test_persist_all_is_one_way_and_retries_queues_of_a_broker_that_is_down(stor
     assert brokers.offsets == {QUEUE: 1, OTHER: 2}
 
 
-def test_persist_waits_for_the_answer(store, brokers):
+def test_persist_waits_for_the_brokers_answer(store, brokers):
     store.persist(QUEUE, 1)
     assert brokers.told == [(QUEUE, 1, False)]
     brokers.down.add("broker-a")

@@ -52,7 +52,7 @@ def test_compare_and_set_from_another_state_changes_nothing():
         (OVER, OVER),
     ],
 )
-def test_service_state_after_fork(before, behind):
+def test_service_state_changes_to_that_of_the_parent_in_a_forked_child(before, behind):
     life = life_in(before)
     life.after_fork()
     assert life.state is behind

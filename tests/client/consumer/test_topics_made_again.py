@@ -368,7 +368,7 @@ def test_full_member_commits_no_old_offset_to_a_recreated_topic(monkeypatch):
         assert left_for_the_next(broker) == new
 
 
-def test_seek_in_recreated_topic_reads_what_is_there_now():
+def test_seek_in_a_recreated_topic_reads_its_current_messages():
     new = [f"new {number}" for number in range(10)]
     with broker_with_the_old_ones() as broker:
         member = Member("lite", broker.address)
@@ -382,7 +382,7 @@ def test_seek_in_recreated_topic_reads_what_is_there_now():
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly"])
-def test_offset_reset_in_recreated_topic_is_where_it_resumes(kind):
+def test_member_resumes_at_the_reset_offset_in_a_recreated_topic(kind):
     new = [f"new {number}" for number in range(10)]
     with broker_with_the_old_ones() as broker, Admin(broker.address) as admin:
         member = Member(kind, broker.address)

@@ -88,13 +88,13 @@ def reset():
     return RemotingCommand(220, flag=2, ext_fields=fields, body=body)
 
 
-def test_offsets_are_reset(requests, consumer, line):
+def test_broker_request_resets_offsets_of_a_consumer(requests, consumer, line):
     assert requests(line, reset()) is None
     assert consumer.resets.acquire(timeout=10)
     assert consumer.told == [("T", {QUEUE: 5})]
 
 
-def test_questions_are_answered_when_the_consumer_has_answered(requests, line, consumer):
+def test_broker_request_is_answered_after_its_consumer_has_answered(requests, line, consumer):
     assert (
         requests(line, RemotingCommand(221, opaque=4, ext_fields={"topic": "T", "group": "G"}))
         is None

@@ -44,14 +44,14 @@ def make(running_broker, api):
         instance.shutdown()
 
 
-def test_client_id_names_host_and_process(make):
+def test_client_id_contains_host_and_process(make):
     instance = make()
     assert re.fullmatch(r"127\.0\.0\.1@\d+#\d+", instance.client_id)
     assert make().client_id != instance.client_id
     assert make(client_id="mine").client_id == "mine"
 
 
-def test_lasting_id_is_stable_across_restarts(make):
+def test_lasting_client_id_is_stable_across_restarts(make):
     assert make().persistent_id == make().persistent_id == "127.0.0.1@DEFAULT"
     assert make(client_id="mine").persistent_id == "mine"
 

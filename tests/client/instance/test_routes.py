@@ -122,7 +122,7 @@ def test_unwritable_topic_does_not_use_the_default_topic():
         Routes(server).sendable_queues("T", "TBW102", 4)
 
 
-def test_addresses_for_writing_and_for_reading():
+def test_route_gives_master_addresses_and_addresses_for_reading():
     routes = Routes(NameServer(T=route(queue_data("a"), queue_data("s"), brokers=(A, SLAVES))))
     routes.route("T")
     assert routes.master_address("a") == "a:1"

@@ -38,7 +38,7 @@ def types_of(given):
     return {field.name: field.type for field in batch.schema}
 
 
-def test_tables_record_batches_readers_and_streams_are_taken_apart():
+def test_arrow_tables_batches_readers_and_streams_are_sent():
     rows = pa.record_batch({"body": [b"a", b"b"]})
     table = pa.Table.from_batches([rows, rows])
     assert [each.num_rows for each in normalize_tables([table, rows, table.to_reader()])] == [2] * 5
@@ -46,7 +46,7 @@ def test_tables_record_batches_readers_and_streams_are_taken_apart():
 
 
 @pytest.mark.parametrize("kind", TEXTS, ids=str)
-def test_text_is_text_whatever_it_is_held_in(kind):
+def test_arrow_rows_accept_text_in_any_arrow_type(kind):
     texts = pa.array(["a", "b"])
     texts = texts.dictionary_encode() if kind is TEXTS[-1] else texts.cast(kind)
     table = pa.table(dict.fromkeys(("body", "keys", "tags", "topic"), texts))
@@ -59,7 +59,7 @@ def test_text_is_text_whatever_it_is_held_in(kind):
     assert rows_of(table)[1] == {"body": b"b", "keys": "b", "tags": "b", "topic": "b"}
 
 
-def test_numbers_and_times_are_taken_in_other_widths_and_units():
+def test_arrow_rows_accept_numbers_and_times_of_other_widths_and_units():
     table = pa.table(
         {
             "body": ["x"],
@@ -75,7 +75,7 @@ def test_numbers_and_times_are_taken_in_other_widths_and_units():
         assert rows_of(pa.table({"bornTimestamp": times})) == [{"bornTimestamp": NOON}]
 
 
-def test_properties_are_maps_dicts_or_pairs():
+def test_arrow_row_properties_are_maps_dicts_or_pairs():
     expected = [{"properties": [("a", "1")]}, {"properties": [("b", "2")]}, {"properties": None}]
     pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
     for column in (
@@ -88,7 +88,7 @@ def test_properties_are_maps_dicts_or_pairs():
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string())], ids=str)
-def test_keys_are_texts_or_lists_of_texts(kind):
+def test_arrow_row_keys_are_texts_or_lists_of_texts(kind):
     keys = pa.array([["a"], ["order-42", "customer-7"], [], None], kind)
     rows = pa.record_batch({"body": pa.array([b"x"] * 3), "keys": keys.slice(1)})
     assert [row["keys"] for row in rows_of(rows)] == ["order-42 customer-7", None, None]
@@ -281,7 +281,7 @@ def test_polars_frame_is_sent(sent):
     assert sent(polars.DataFrame(columns)) == EXPECTED
 
 
-def test_table_that_was_read_can_be_sent_again(sent, admin):
+def test_table_of_read_table_can_be_sent_again(sent, admin):
     names = ["body", "properties", "flag", "bornTimestamp"]
     maps = pa.array([[("n", "1")], []], MAPS)
     sent(pa.table({"body": ["one", "two"], "properties": maps, "flag": [1, 2]}))

@@ -23,7 +23,7 @@ def cut(rows, topic="T", bytes_max=MEBIBYTE, rows_max=1_000):
     return list(split_rows(rows, topic, bytes_max, lambda _: rows_max))
 
 
-def test_rows_are_cut_where_one_request_is_full():
+def test_arrow_rows_are_split_when_a_request_is_full():
     rows = batch(body=[b"%d" % n * 1_000 for n in range(5)])
     assert [each.rows.num_rows for each in cut(rows, rows_max=2)] == [2, 2, 1]
     assert [each.rows.num_rows for each in cut(rows, bytes_max=2_500)] == [2, 2, 1]

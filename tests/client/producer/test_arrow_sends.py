@@ -80,14 +80,14 @@ def test_send_table_sends_every_row_as_a_message(producer, pull):
     }
 
 
-def test_rows_may_name_their_topics_and_text_is_a_body_too(producer, pull):
+def test_send_table_accepts_topics_by_row_and_text_bodies(producer, pull):
     table = pa.table({"topic": ["T", "U", "T"], "body": ["a", "b", "c"]})
     assert producer.send_table(table).message_count == 3
     assert sorted(message.body for message in pull("T")) == [b"a", b"c"]
     assert [message.body for message in pull("U")] == [b"b"]
 
 
-def test_rows_that_are_given_a_queue_stay_in_order(producer, pull):
+def test_send_table_to_one_queue_keeps_the_row_order(producer, pull):
     queue = MessageQueue("T", "broker-a", 1)
     result = producer.send_batches(TABLE.to_batches(max_chunksize=10), "T", queue=queue)
     assert [span.queue_offset for span in result.spans] == list(range(0, 100, 10))
@@ -113,7 +113,7 @@ def test_send_table_refuses_a_queue_of_another_topic(producer, pull):
         ({"queue": 3}, TypeError, "queue: needed a MessageQueue"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused_by_their_names(producer, given, error, said):
+def test_send_table_refuses_meaningless_settings_by_name(producer, given, error, said):
     with pytest.raises(error, match=said):
         producer.send_table(pa.table({"body": ["one"]}), "T", **given)
 
@@ -173,7 +173,7 @@ REJECTED = {
 
 
 @pytest.mark.parametrize(("table", "why"), REJECTED.values(), ids=REJECTED)
-def test_rows_that_cannot_be_messages_are_refused(producer, table, why):
+def test_send_table_refuses_rows_that_cannot_be_messages(producer, table, why):
     with pytest.raises(MessageRejected, match=why):
         producer.send_table(table)
 
@@ -244,7 +244,7 @@ def test_permanent_send_table_error_lists_what_is_stored():
         assert raised.value.messages_sent == raised.value.results[0].message_count
 
 
-def test_brokers_are_asked_what_they_take_in_the_same_order_always(monkeypatch):
+def test_send_table_negotiates_with_brokers_in_a_fixed_order(monkeypatch):
     names = [f"broker-{number}" for number in range(8)]
     queues = [MessageQueue("T", name, 0) for name in reversed(names)]
     asked = []

@@ -45,7 +45,7 @@ def test_refused_async_send_is_not_retried():
         assert cluster.sends() == {"a": 1}
 
 
-def test_three_tries_and_no_more():
+def test_async_send_is_tried_three_times():
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
         producer.publish_queues("T")
         cluster.servers["a"].__exit__()
@@ -188,7 +188,7 @@ def test_timed_out_async_sends_to_a_slow_broker_are_neither_kept_nor_sent():
     assert len(broker.bodies) + len(never_sent) + refused == 602
 
 
-def test_callbacks_that_are_slower_than_answers_hold_senders_up_and_not_themselves():
+def test_slow_send_callbacks_block_senders_but_not_themselves():
     go_on, ran = threading.Event(), []
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address, pending_max=3) as producer:
 

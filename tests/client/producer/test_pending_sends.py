@@ -66,7 +66,7 @@ def test_released_permits_wake_all_waiters(left):
     assert (pending.count, pending.bytes) == (4, 100)
 
 
-def test_room_that_is_made_wakes_the_first_alone(monkeypatch):
+def test_released_send_permit_wakes_only_the_first_waiter(monkeypatch):
     woken, notify = [], threading.Condition.notify
     monkeypatch.setattr(
         threading.Condition,

@@ -31,7 +31,7 @@ def test_slower_brokers_are_avoided_for_longer(latency_ms, away_ms):
     assert not_available_ms(latency_ms) == away_ms
 
 
-def test_queues_take_turns():
+def test_queue_selector_uses_queues_round_robin():
     choice = QueueSelector(Clock(), nobody)
     chosen = [choice.select(A + B) for _ in range(8)]
     assert sorted(chosen[:4]) == A + B

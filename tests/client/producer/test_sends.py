@@ -172,7 +172,7 @@ def test_send_retry_refreshes_route_only_if_topic_may_have_moved(
     assert brokers.refreshed == ["T"] * refreshes
 
 
-def test_silent_name_servers_keep_no_send_from_a_broker_that_is_known_and_well(sending, brokers):
+def test_silent_name_servers_do_not_block_sends_to_a_known_broker(sending, brokers):
     brokers.away = {"a": 0.0, "b": 0.0}
     sending(OK, retries=2).send(PREPARED, 3_000)
     assert [address for address, _ in brokers.asked] == ["c"]
@@ -200,7 +200,7 @@ def test_last_send_try_refreshes_the_route_in_background(sending, brokers, retri
     assert (brokers.refreshed, brokers.refreshed_soon) == ([], 1)
 
 
-def test_finding_out_where_the_topic_lives_takes_of_the_time_for_all_tries(sending, brokers):
+def test_route_lookup_counts_against_the_send_timeout(sending, brokers):
     sends = sending(OK)
 
     def found_late(_):

@@ -110,7 +110,7 @@ def test_failed_staged_chunk_is_resent_with_its_number_queue_and_bytes(
     assert commit(producer, api, running_broker, attempt).rows == 20
 
 
-def test_queues_take_turns(producer, sent):
+def test_staged_chunks_use_queues_round_robin(producer, sent):
     sends = attempt_of(producer, Tries(), chunk_bytes=400)
     sends.stage(rows(8), "T")
     sends.finish()

@@ -86,7 +86,7 @@ def test_half_message_and_its_commit_have_the_fields_of_rocketmq(broker, produce
 @pytest.mark.parametrize(
     ("error", "ends"), [(ValueError, [12]), (KeyboardInterrupt, []), (SystemExit, [])]
 )
-def test_way_out_of_a_block_decides_the_end(broker, producer, error, ends):
+def test_transaction_block_exit_decides_its_end(broker, producer, error, ends):
     with pytest.raises(error), producer.transaction(Message("T", b"x")):
         raise error
     assert [end.commit_or_rollback for end in broker.ends()] == ends
@@ -133,7 +133,7 @@ def test_forked_child_does_not_end_the_transaction_of_its_parent(broker, produce
     assert len(broker.ends()) == 1
 
 
-def test_transaction_that_has_not_begun_says_so(producer):
+def test_transaction_used_before_its_begin_is_refused(producer):
     begun = producer.transaction(Message("T", b"x"))
     with pytest.raises(RuntimeError, match="Use it in a with statement"):
         begun.commit()

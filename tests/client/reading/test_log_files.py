@@ -136,7 +136,7 @@ def test_large_chunks_are_read_from_files(running_broker, api):
     assert files.bytes_read > len(found) * 9 // 10
 
 
-def test_files_of_one_queue_lie_in_several_files_of_the_log(running_broker, api):
+def test_log_file_read_spans_several_files_of_the_log(running_broker, api):
     size = running_broker.config.store.mapped_file_size_commit_log
     filled(running_broker, [(QUEUE, 100, 20_000, True)] * (size // 1_000_000 + 1))
     assert len(list(log_of_broker(running_broker).iterdir())) > 1
@@ -282,7 +282,7 @@ def log_of(tmp_path, *messages, queue=QUEUE, host="10.0.0.1:9"):
     return files, np.array(physical_offsets), np.array(sizes, np.int32), data
 
 
-def test_records_lie_back_to_back_whatever_lies_between_them(tmp_path):
+def test_log_file_records_are_returned_without_the_gaps_between_them(tmp_path):
     files, physical_offsets, sizes, data = log_of(
         tmp_path, (3, b"a"), (0, b"other"), (4, b"b" * 50)
     )
@@ -334,7 +334,7 @@ def test_records_of_all_topics_and_hosts_are_found(tmp_path, topic, host):
     assert files.read_records(other, physical_offsets, sizes, range(2)) is None
 
 
-def test_offsets_must_ascend(tmp_path):
+def test_log_file_read_refuses_offsets_out_of_order(tmp_path):
     files, physical_offsets, sizes, _ = log_of(tmp_path, (4, b"a"), (3, b"b"))
     assert files.read_records(QUEUE, physical_offsets, sizes, range(9)) is None
 
@@ -641,7 +641,7 @@ def test_pull_for_log_places_fails_when_its_connection_was_replaced(running_brok
     ("listens_at", "reached_at"),
     [("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("::", "[::1]")],  # noqa: S104  # listens on any address
 )
-def test_files_are_read_however_the_broker_listens(tmp_path, api, listens_at, reached_at):
+def test_log_files_are_read_with_any_listen_address(tmp_path, api, listens_at, reached_at):
     """The proof has the endpoints of the connection, whatever address the listener is bound to."""
     more = {"bindAddress": listens_at, "allowRemoteWithoutAuthentication": True}
     with BrokerThread(small_broker(tmp_path / "store", **more)) as broker:

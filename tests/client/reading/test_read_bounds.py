@@ -40,7 +40,7 @@ def times(admin):
     ]
 
 
-def test_words_are_the_ends_of_each_queue(admin):
+def test_read_bound_words_mean_the_ends_of_each_queue(admin):
     assert offsets(admin) == [(0, 0, 20), (1, 0, 0)]
     assert offsets(admin, "latest") == [(0, 20, 20), (1, 0, 0)]
     assert offsets(admin, "latest", "earliest") == [(0, 20, 20), (1, 0, 0)]
@@ -115,7 +115,7 @@ def test_read_bound_of_wrong_type_is_refused_with_an_example(bound):
         normalize_bound("start", bound)
 
 
-def test_offsets_that_a_queue_does_not_hold_are_refused(admin):
+def test_read_bound_offsets_outside_of_a_queue_are_refused(admin):
     with pytest.raises(OffsetOutOfRange, match="0 to 20, not 21"):
         offsets(admin, {QUEUES[0]: 21})
     with pytest.raises(OffsetOutOfRange, match="not -1"):

@@ -22,7 +22,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 @pytest.mark.parametrize("has_sizes", [True, False])
-def test_small_answers_are_worked_on_together(has_sizes):
+def test_small_pull_chunks_are_merged(has_sizes):
     size = BATCH_BYTES_MIN // 5 * 2
     answers = [
         RawChunk(memoryview(bytes([n]) * size), np.array([size]) if has_sizes else None, n)

@@ -41,7 +41,7 @@ def test_time_search_of_an_empty_range_needs_no_probes():
     assert run([1, 2, 3], 5, start=3) == (3, 0)
 
 
-def test_messages_that_are_gone_in_the_middle_hide_none_before_them():
+def test_time_search_over_missing_messages_returns_the_first_late_enough():
     times = [*range(1000)]
     times[490:510] = [None] * 20
     assert run(times, 100, hint=0)[0] == 100

@@ -29,7 +29,7 @@ def test_send_result_has_status_queue_and_offset(code, status):
     assert result[:5] == (status, "unique", MessageQueue("T", "b", 1), 7, "ID")
 
 
-def test_refused_or_malformed_send_response_raises():
+def test_refused_or_malformed_send_response_raises_an_error():
     with pytest.raises(MessageIllegal, match="too long"):
         send_result("h:1", SEND, answer(13, {}, remark="too long"), HEADER, "unique")
     with pytest.raises(ProtocolError, match="queueOffset"):

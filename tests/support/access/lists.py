@@ -171,7 +171,7 @@ BY_A_MANAGER = (
     _user(3003, "m1"),
     _user(3005, None),
 )
-"""Requests of `ADMINISTRATION` and others, from a user who may change the cluster but is no super
+"""Requests about users and lists, from a user who may change the cluster but is no super
 user."""
 
 ADMINISTRATION = (

@@ -38,7 +38,7 @@ def share(me, view, model=MessageModel.CLUSTERING, strategy=None):
     return Rebalance(model, strategy or AllocateMessageQueueAveragely()).allocate("T", view)
 
 
-def test_members_share_whatever_order_the_brokers_name_them_and_the_queues_in():
+def test_rebalance_does_not_depend_on_the_order_of_members_and_queues():
     view = View("2", "1", queues=[QUEUES[3], QUEUES[0], QUEUES[2], QUEUES[1]])
     assert share("1", view) == TopicAssignment(tuple(QUEUES), tuple(QUEUES[:2]))
     assert share("2", view).own == tuple(QUEUES[2:])

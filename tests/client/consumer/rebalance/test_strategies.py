@@ -57,7 +57,7 @@ def numbers(strategy, ids=THREE, of=EIGHT):
     return [[queue.queue_id for queue in strategy.allocate(each, of, ids)] for each in ids]
 
 
-def test_averagely_gives_stretches_and_the_first_members_one_more():
+def test_averagely_strategy_gives_contiguous_queues_and_one_more_to_first_members():
     assert numbers(AVERAGELY) == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
@@ -137,7 +137,7 @@ def test_strategy_allocates_every_queue_to_exactly_one_member(strategy, of, ids)
 
 @pytest.mark.parametrize("strategy", [AVERAGELY, BY_CIRCLE], ids=lambda each: each.name)
 @given(of=queues, ids=client_ids)
-def test_shares_differ_by_one_at_most(strategy, of, ids):
+def test_strategy_shares_differ_by_one_at_most(strategy, of, ids):
     sizes = [len(strategy.allocate(each, of, ids)) for each in ids]
     assert max(sizes) - min(sizes) <= 1
     assert sizes == sorted(sizes, reverse=True)
@@ -161,7 +161,7 @@ def test_machine_room_strategy_allocates_all_queues_of_its_rooms(of, ids, own):
     )
 
 
-def test_order_is_that_of_utf_16_where_it_differs_from_unicode():
+def test_strategies_sort_names_by_utf_16_like_java():
     assert in_java_order(["\uffee", "😀", "b", "a"]) == ["a", "b", "😀", "\uffee"]
     of = [
         MessageQueue(topic, broker, number)
@@ -197,7 +197,7 @@ class Group:
         return self.members
 
 
-def test_members_are_asked_for_once_for_all_topics_of_the_same_brokers():
+def test_member_list_is_queried_once_for_topics_of_the_same_brokers():
     group = Group()
     seen = RebalanceRound(group)
     assert [seen.consumer_ids(topic) for topic in "TUVTUV"] == [("me",)] * 6
@@ -214,7 +214,7 @@ def test_member_list_is_asked_again_after_reset():
     assert seen.consumer_ids("U") == ("me", "you")
 
 
-def test_brokers_that_do_not_answer_are_waited_for_once():
+def test_member_query_waits_once_for_silent_brokers():
     group = Group()
     group.members = ConnectionClosed("a:1", "gone")
     seen = RebalanceRound(group)
