@@ -354,7 +354,7 @@ def test_admin_refuses_values_out_of_range_without_a_request(ask):
         ask(Admin(NOWHERE))
 
 
-def test_timestamp_may_be_an_int_enum():
+def test_admin_accepts_an_int_enum_as_timestamp():
     class Since(IntEnum):
         BEGINNING = 3
         SECONDS = 1_750_000_000

@@ -60,6 +60,6 @@ def test_consumer_of_single_messages_does_not_import_numpy(rocketpoll_broker, ro
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
-def test_messages_travel_between_processes():
+def test_message_can_be_pickled():
     message = Message("T", b"x", "tag", properties={"a": "b"})
     assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301  # the test's own data

@@ -20,7 +20,7 @@ def bad(text=PROPERTIES, body=b"not JSON", problem="it is broken", queue_offset=
     return BadRecord(QUEUE, queue_offset, problem, encode_record(stored))
 
 
-def test_letter_keeps_body_keys_tag_properties_flag_and_birth():
+def test_dead_letter_keeps_body_keys_tag_properties_flag_and_born_time():
     letter = dead_letter_of(bad(flag=7), "dead")
     assert (letter.topic, letter.body, letter.flag) == ("dead", b"not JSON", 7)
     assert letter.born_timestamp == BORN_MS
@@ -48,7 +48,7 @@ def test_dead_letter_id_depends_on_the_position_of_the_record():
     assert dead_letter_of(elsewhere, "dead").message_id not in ids
 
 
-def test_body_that_cannot_be_decompressed_goes_as_stored_with_its_flags():
+def test_dead_letter_has_an_undecompressable_body_as_stored_with_its_flags():
     flags = int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_LZ4)
     letter = dead_letter_of(bad(body=b"no stream", sys_flag=flags), "dead")
     assert (letter.body, letter.sys_flag) == (b"no stream", 0)
@@ -56,14 +56,14 @@ def test_body_that_cannot_be_decompressed_goes_as_stored_with_its_flags():
     assert letter.properties["DLQ_SYS_FLAG"] == str(flags)
 
 
-def test_body_that_is_not_the_stored_one_is_marked_as_damaged():
+def test_dead_letter_marks_a_body_that_differs_from_the_stored_one():
     assert dead_letter_of(bad(body_crc=1), "dead").properties["DLQ_BODY"] == "damaged"
     letter = dead_letter_of(bad(body_crc=1, sys_flag=0x101), "dead")  # nor a zlib stream
     assert (letter.properties["DLQ_BODY"], letter.sys_flag) == ("damaged", 0)
 
 
 @pytest.mark.parametrize("flags", [0, 0x301])
-def test_letter_of_an_empty_message_has_the_error_as_its_body(flags):
+def test_dead_letter_of_an_empty_message_has_the_error_as_its_body(flags):
     letter = dead_letter_of(bad(body=b"", sys_flag=flags), "dead")
     assert (letter.body, letter.sys_flag) == (b"it is broken", 0)
     assert letter.properties["DLQ_BODY"] == "empty"
@@ -71,12 +71,12 @@ def test_letter_of_an_empty_message_has_the_error_as_its_body(flags):
 
 
 @pytest.mark.parametrize("flags", [0, 0x4, 0x1 | 0x8])
-def test_letter_is_no_half_of_a_transaction(flags):
+def test_dead_letter_is_no_half_message(flags):
     letter = dead_letter_of(bad(sys_flag=flags, body=b""), "dead")
     assert letter.sys_flag & MessageSysFlag.TRANSACTION_MASK == 0
 
 
-def test_record_goes_whole_if_its_properties_leave_no_room_for_those_of_the_letter():
+def test_dead_letter_contains_the_whole_record_if_properties_do_not_fit():
     given = bad(f"p\x01{'x' * (PROPERTIES_BYTES_SENT_MAX - 100)}\x02")
     letter = dead_letter_of(given, "dead")
     assert letter.properties["DLQ_BODY"] == "record"
@@ -84,7 +84,7 @@ def test_record_goes_whole_if_its_properties_leave_no_room_for_those_of_the_lett
     assert len(decode_properties(decode_record(letter.body).properties_text)["p"]) > 32_000
 
 
-def test_record_goes_whole_if_its_parts_cannot_be_told_apart():
+def test_dead_letter_contains_the_whole_record_if_it_cannot_be_parsed():
     record = bytearray(bad().record)
     record[84:88] = (1 << 30).to_bytes(4, "big")  # damage the length of its body
     letter = dead_letter_of(bad()._replace(record=bytes(record)), "dead")
@@ -92,13 +92,13 @@ def test_record_goes_whole_if_its_parts_cannot_be_told_apart():
 
 
 @pytest.mark.parametrize("record", [None, b"", b"too short"])
-def test_letter_has_the_error_as_its_body_if_there_are_no_bytes(record):
+def test_dead_letter_without_bytes_has_the_error_as_its_body(record):
     letter = dead_letter_of(bad()._replace(record=record), "dead")
     assert (letter.properties["DLQ_BODY"], letter.body) == ("none", b"it is broken")
     assert letter.properties["DLQ_ORIGIN_QUEUE_OFFSET"] == "17"
 
 
-def test_error_with_separators_and_of_any_length_fits_a_property():
+def test_dead_letter_error_of_any_length_and_with_separators_fits_a_property():
     letter = dead_letter_of(bad(problem="a\x01b\x02c\ud800" + "x" * 100_000), "dead")
     assert letter.properties["DLQ_ERROR"].startswith("a b c\\ud800xxx")
     letter.properties_text(letter.message_id)

@@ -152,7 +152,7 @@ def test_push_consumer_health_counts_unfinished_messages(address):
         assert consumer.health().queues == 2  # including the retry topic's
 
 
-def test_queues_of_a_broker_that_cannot_be_reached_are_named(address):
+def test_consumer_health_names_queues_of_an_unreachable_broker(address):
     with BlackHole() as hole, route_to(gone=hole.address, **{"broker-a": address}) as names:
         instance = ClientInstance(names.address, connect_timeout_ms=600_000)
         consumer = LitePullConsumer("G", instance=instance)

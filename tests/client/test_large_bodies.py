@@ -97,7 +97,7 @@ def test_body_over_the_inflate_limit_raises_body_too_large_with_advice():
         uncompress_body(zlib.compress(bytes(6)), ZLIB, 5)
 
 
-def test_lookups_and_tables_read_it_where_the_client_has_room(broker, roomy):
+def test_lookups_and_tables_read_a_large_body_with_raised_max_body_bytes(broker, roomy):
     with Admin(broker.address) as admin:
         [found] = admin.messages_by_key("T", "k")
         assert "at most 16777216 bytes inflated" in found.fault

@@ -54,7 +54,7 @@ def test_any_delay_level_is_accepted_by_the_client(level):
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
-def test_reserved_property_names_are_refused(name):
+def test_message_with_reserved_property_names_is_refused(name):
     with pytest.raises(MessageRejected, match="RocketMQ does not reserve"):
         Message("T", b"x", properties={name: "1"}).check()
 
@@ -62,7 +62,7 @@ def test_reserved_property_names_are_refused(name):
 @pytest.mark.parametrize(
     "properties", [{"a": "b\x02c"}, {"a\x01b": "c"}, {"": "c"}, {"a": ""}, {"a": "\ud800"}]
 )
-def test_properties_that_would_be_read_back_differently_are_refused(properties):
+def test_message_properties_that_would_be_parsed_differently_are_refused(properties):
     with pytest.raises(MessageRejected, match=r"propert(ies|y a)"):
         Message("T", b"x", properties=properties).properties_text("ID")
 
@@ -70,12 +70,12 @@ def test_properties_that_would_be_read_back_differently_are_refused(properties):
 @pytest.mark.parametrize(
     "fields", [{"keys": "k\x01v"}, {"keys": ["a", "k\x02v"]}, {"tags": "t\x01"}]
 )
-def test_keys_and_tags_with_separators_are_refused(fields):
+def test_message_keys_and_tags_with_separators_are_refused(fields):
     with pytest.raises(MessageRejected, match=r"(one of keys|tags): needed a text without \\x01"):
         Message("T", b"x", **fields).properties_text("ID")
 
 
-def test_too_many_bytes_of_properties_are_refused():
+def test_message_with_too_many_bytes_of_properties_is_refused():
     with pytest.raises(MessageRejected, match="at most 32255 bytes"):
         Message("T", b"x", properties={"a": "é" * 16_140}).properties_text("ID")
 

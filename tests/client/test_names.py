@@ -34,7 +34,7 @@ def test_valid_names_are_accepted(name):
 
 
 @pytest.mark.parametrize("name", ["", " ", "../../etc", "a.b", "ü", "T\n", "x" * 256])
-def test_bad_names_are_refused_before_anything_is_sent(name):
+def test_invalid_names_are_refused_before_any_request(name):
     with pytest.raises(MessageRejected, match="topic: needed"):
         check_topic(name)
     with pytest.raises(MessageRejected, match="group: needed"):
@@ -50,7 +50,7 @@ def test_retry_topics_may_be_as_long_as_their_groups_need():
 
 
 @pytest.mark.parametrize("topic", sorted(names.NOT_ALLOWED_SEND_TOPICS))
-def test_sending_to_a_brokers_own_topic_is_refused(topic):
+def test_send_to_a_system_topic_is_refused(topic):
     assert check_topic(topic) == topic
     with pytest.raises(MessageRejected, match="the broker does not reserve"):
         check_send_topic(topic)
@@ -185,7 +185,7 @@ def written(monkeypatch):
     return pieces
 
 
-def test_texts_of_an_enum_are_sent_as_the_plain_texts(written, caplog):
+def test_string_enum_names_are_sent_as_their_values(written, caplog):
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         for each in (_administer, _send_all, _poll, _listen, _administer):
             each(broker.address)

@@ -82,7 +82,7 @@ def test_messages_are_sent_and_consumed_over_tls_in_every_way(clients):
     assert_messages_go_every_way(clients)
 
 
-def test_bulk_pulls_bring_every_message_once_and_in_order(cluster, clients, api):
+def test_bulk_pull_over_tls_returns_every_message_once_in_order(cluster, clients, api):
     topic = cluster.topic(queues=1)
     producer = clients.producer()
     for start in range(0, 3_000, 500):
@@ -91,7 +91,7 @@ def test_bulk_pulls_bring_every_message_once_and_in_order(cluster, clients, api)
     assert [each.body[:4] for each in found] == [b"%04d" % n for n in range(3_000)]
 
 
-def test_messages_of_megabytes_go_both_ways(cluster, clients, api):
+def test_messages_of_megabytes_are_sent_and_received_over_tls(cluster, clients, api):
     topic = cluster.topic(queues=1)
     body = bytes(range(256)) * (3 << 12)
     producer = clients.producer(

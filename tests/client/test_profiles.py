@@ -84,7 +84,7 @@ def test_profile_paths_may_start_with_the_home_directory(monkeypatch, tmp_path):
     assert read_profile("prod").settings == {"tls-ca-file": "/home/ada/ca.pem"}
 
 
-def test_profiles_are_where_settings_of_users_are(monkeypatch, tmp_path):
+def test_profiles_file_is_in_the_users_configuration_directory(monkeypatch, tmp_path):
     monkeypatch.delenv("ROCKETPOLL_PROFILES", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(ProfileRejected, match=r"cannot read .*rocketpoll/profiles\.ini"):

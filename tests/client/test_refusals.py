@@ -174,7 +174,7 @@ def test_needed_actions_follow_from_request_and_resource(request_name, kind, act
     assert needed_actions(RequestCode[request_name], kind) == actions
 
 
-def test_needed_actions_of_an_unknown_request_are_none():
+def test_unknown_request_has_no_needed_actions():
     assert needed_actions(9_999, "Topic") == ()
 
 
@@ -213,7 +213,7 @@ def test_answers_of_5_5_to_wrong_credentials_are_authentication_failures():
     assert kinds == {AuthenticationFailed}
 
 
-def test_answers_of_5_5_to_users_without_rights_name_what_5_5_needs():
+def test_refusals_of_5_5_name_the_actions_that_5_5_needs():
     checked = 0
     for row in rows_of("5.5.0"):
         error = refused(row, "no right")

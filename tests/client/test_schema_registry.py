@@ -57,7 +57,7 @@ def test_schema_is_fetched_once_and_registered_once(server):
     assert len(server.requests) == asked + 1
 
 
-def test_subject_with_any_characters_is_asked_for(server):
+def test_schema_registry_subject_with_any_characters_is_quoted(server):
     server.add("a/b c%value", FIRST)
     assert SchemaRegistry(server.url).latest("a/b c%value").avro() == FIRST
 
@@ -75,7 +75,7 @@ def test_missing_schemas_and_subjects_are_lookup_errors_that_can_be_pickled(serv
         assert isinstance(caught.value, LookupError)
 
 
-def test_credentials_do_not_follow_a_redirect_to_another_host(server):
+def test_schema_registry_credentials_are_not_sent_to_a_redirected_host(server):
     seen = []
 
     def redirect(peer):
@@ -99,13 +99,13 @@ def test_credentials_do_not_follow_a_redirect_to_another_host(server):
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_registry_that_fails_may_be_asked_again(server, status):
+def test_schema_registry_failure_is_retryable(server, status):
     server.status = status
     with pytest.raises(RegistryAway, match=f"status {status}"):
         SchemaRegistry(server.url).latest("orders-value")
 
 
-def test_registry_that_refuses_need_not_be_asked_again(server):
+def test_schema_registry_refusal_is_not_retryable(server):
     server.status = 422
     with pytest.raises(RegistryFailed, match="status 422") as caught:
         SchemaRegistry(server.url).register("orders-value", "AVRO", "no schema")

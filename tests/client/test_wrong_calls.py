@@ -125,7 +125,7 @@ def test_constructor_with_an_unknown_argument_suggests_the_right_one(make, says)
 
 
 @pytest.mark.parametrize("kind", [SimpleConsumer, aio.SimpleConsumer])
-def test_simple_consumer_begins_at_no_time(kind):
+def test_simple_consumer_refuses_a_time_as_start(kind):
     with pytest.raises(ValueError, match=r'start: needed "earliest" or "latest".*, found .-1h'):
         kind("g", NOBODY, start="-1h")
     with pytest.raises(TypeError, match="start: needed a string"):
@@ -186,7 +186,7 @@ async def test_unknown_argument_of_an_aio_send_suggests_the_right_one():
         lambda: aio.Consumer(NOBODY, "g"),
     ],
 )
-def test_an_address_in_place_of_a_name_is_explained(call):
+def test_address_in_place_of_a_name_is_refused_with_advice(call):
     with pytest.raises(ValueError, match=r"found '127\.0\.0\.1:9'\. It is an address: pass the "):
         call()
 
@@ -201,7 +201,7 @@ def test_an_address_in_place_of_a_name_is_explained(call):
         lambda: aio.Consumer("billing", "orders"),
     ],
 )
-def test_a_name_in_place_of_an_address_is_refused_by_the_constructor(call):
+def test_name_in_place_of_an_address_is_refused_by_the_constructor(call):
     with pytest.raises(
         ValueError, match=r"^namesrv: needed host:port, .*found '(orders|localhost)'"
     ):

@@ -90,7 +90,7 @@ def test_clock_advance_brings_the_next_check_of_a_transaction(broker, topic):
     assert [each.body for each in broker.messages(topic)] == [b"x"]
 
 
-def test_move_of_an_hour_makes_every_check_of_an_open_transaction(broker, topic):
+def test_clock_advance_of_an_hour_makes_every_check_of_an_open_transaction(broker, topic):
     with (
         TransactionProducer(
             "shop", broker.address, check_listener=lambda _: TransactionState.UNKNOWN
@@ -103,7 +103,7 @@ def test_move_of_an_hour_makes_every_check_of_an_open_transaction(broker, topic)
     assert given_up == [b"x"], "the 15th check came at its time"
 
 
-def test_messages_expire_file_by_file_however_many_once_newer_ones_are_there():
+def test_clock_advance_expires_all_old_files_after_newer_messages():
     with EmbeddedBroker(**SMALL_FILES) as broker:
         old = [os.urandom(20_000) for _ in range(60)]
         broker.send("orders", *old)
@@ -165,7 +165,7 @@ def test_queue_lock_survives_a_moved_clock(broker, topic, api):
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_consumers_and_a_producer_lose_nothing_and_see_nothing_twice(flush, caplog):
+def test_clock_advance_under_load_loses_and_repeats_no_message(flush, caplog):
     count = 100
     seen = Counter()
     lock = threading.Lock()

@@ -98,7 +98,7 @@ def test_first_of_two_embedded_broker_errors_is_raised(temporary, caplog):
 # ---- settings
 
 
-def test_settings_carry_the_names_of_the_brokers_own_and_are_checked_when_it_is_made():
+def test_embedded_broker_checks_its_settings_by_name_at_construction():
     with EmbeddedBroker(
         defaultTopicQueueNums=1, autoCreateTopicEnable=True, brokerName="mine"
     ) as broker:
@@ -123,7 +123,7 @@ def test_settings_carry_the_names_of_the_brokers_own_and_are_checked_when_it_is_
     ],
     ids=["temporary", "temporary, but told otherwise", "given"],
 )
-def test_messages_in_a_temporary_directory_do_not_wait_for_the_disk(
+def test_temporary_embedded_broker_does_not_wait_for_flushes(
     tmp_path, api, is_temporary, settings, flushes
 ):
     with EmbeddedBroker(None if is_temporary else tmp_path, **settings) as broker:
@@ -356,7 +356,7 @@ INTERRUPTED = """
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])
-def test_ctrl_c_ends_the_program_first_and_then_the_broker(mode, tmp_path, temporary):
+def test_ctrl_c_ends_the_program_before_its_embedded_broker(mode, tmp_path, temporary):
     with started_python_program(INTERRUPTED, mode, cwd=tmp_path, quiet=True) as program:
         port = int(program.stdout.readline())
         os.killpg(program.pid, signal.SIGINT)  # like a terminal: to all processes of the program

@@ -25,7 +25,7 @@ def send_with(broker, tls, body=b"one"):
         producer.send(Message("orders", body))
 
 
-def test_helpers_and_clients_use_tls_with_one_argument(kind, temporary):
+def test_embedded_helpers_and_clients_use_tls_with_one_argument(kind, temporary):
     with EmbeddedBroker(tls=True, **kind) as broker:
         broker.create_topic("orders", queues=1)
         broker.send("orders", "zero")
@@ -40,7 +40,7 @@ def test_helpers_and_clients_use_tls_with_one_argument(kind, temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_broker_with_tls_refuses_others(kind):
+def test_embedded_broker_with_tls_refuses_plain_clients(kind):
     with EmbeddedBroker(tls=True, **kind) as broker:
         with pytest.raises(ClientError, match="TLS"):
             send_with(broker, None)
@@ -48,7 +48,7 @@ def test_broker_with_tls_refuses_others(kind):
             send_with(broker, TRUSTING)
 
 
-def test_restart_keeps_the_certificates(kind):
+def test_embedded_broker_restart_keeps_the_certificates(kind):
     with EmbeddedBroker(tls=True, **kind) as broker:
         before = broker.tls
         broker.send("orders", "zero")
@@ -57,7 +57,7 @@ def test_restart_keeps_the_certificates(kind):
         assert len(broker.messages("orders")) == 2
 
 
-def test_clients_can_be_asked_for_certificates(kind):
+def test_embedded_broker_can_require_client_certificates(kind):
     with EmbeddedBroker(tls=True, **kind, **{NEED: "require"}) as broker:
         send_with(broker, broker.tls)
         with pytest.raises(ClientError):
@@ -76,7 +76,7 @@ def test_permissive_embedded_broker_accepts_tls_and_plain_clients():
         send_with(broker, broker.tls)
 
 
-def test_spark_options_have_what_is_needed():
+def test_embedded_spark_options_connect_over_tls():
     with EmbeddedBroker() as broker:
         assert broker.tls is None
         assert broker.spark_options == {"namesrvAddr": broker.address}
@@ -94,7 +94,7 @@ def test_spark_options_have_what_is_needed():
             getattr(broker, use)
 
 
-def test_addresses_of_the_settings_are_in_the_certificate():
+def test_embedded_certificate_contains_the_configured_addresses():
     with EmbeddedBroker(tls=True, bindAddress="127.0.0.2", brokerIP1="127.0.0.2") as broker:
         broker.send("orders", "one")
         assert broker.address.startswith("127.0.0.2:")
@@ -102,7 +102,7 @@ def test_addresses_of_the_settings_are_in_the_certificate():
         broker.send("orders", "one")
 
 
-def test_certificate_of_ones_own_comes_with_the_settings_of_clients(kind):
+def test_embedded_broker_with_own_certificate_gives_client_settings(kind):
     with EmbeddedBroker(tls=TRUSTING, **kind, **BROKER_TLS) as broker:
         broker.send("orders", "one")
         assert broker.tls is TRUSTING
@@ -110,7 +110,7 @@ def test_certificate_of_ones_own_comes_with_the_settings_of_clients(kind):
             broker.spark_options  # noqa: B018  # raises
 
 
-def test_wrong_uses_of_tls_are_refused(tmp_path):
+def test_embedded_broker_refuses_contradicting_tls_arguments(tmp_path):
     with pytest.raises(TypeError, match="tls: needed True, False or TlsSettings, found str"):
         EmbeddedBroker(tls="enforcing")
     with pytest.raises(EmbeddedBrokerError, match=r"leave out tls\.server\.certPath"):
@@ -120,7 +120,7 @@ def test_wrong_uses_of_tls_are_refused(tmp_path):
         wrong.start()
 
 
-def test_password_of_a_key_is_in_no_command_line(kind, temporary):
+def test_embedded_tls_key_password_is_in_no_command_line(kind, temporary):
     settings = {
         "tls.server.certPath": certificate("client.crt"),
         "tls.server.keyPath": certificate("locked.key"),
@@ -145,7 +145,7 @@ def command_lines():
     return found
 
 
-def test_failed_start_leaves_no_files(temporary):
+def test_failed_embedded_tls_start_leaves_no_files(temporary):
     with EmbeddedBroker() as other:
         taken = EmbeddedBroker(tls=True, port=other.port)
         before = len(list(temporary.iterdir()))
@@ -154,7 +154,7 @@ def test_failed_start_leaves_no_files(temporary):
         assert len(list(temporary.iterdir())) == before
 
 
-def test_clock_that_is_moved_by_years_keeps_connections(caplog):
+def test_embedded_clock_moved_by_years_keeps_tls_connections(caplog):
     with EmbeddedBroker(tls=True) as broker:
         broker.send("orders", "one")
         broker.clock.advance(86_400.0 * 3)
@@ -162,7 +162,7 @@ def test_clock_that_is_moved_by_years_keeps_connections(caplog):
     assert not [record for record in caplog.records if "certificate" in record.getMessage()]
 
 
-def test_fork_uses_the_brokers_tls():
+def test_forked_child_uses_the_embedded_brokers_tls():
     with EmbeddedBroker(tls=True) as broker:
         broker.send("orders", "one")
         child = os.fork()
@@ -177,7 +177,7 @@ def test_fork_uses_the_brokers_tls():
         assert len(broker.messages("orders")) == 2
 
 
-def test_faults_of_the_network_work_under_tls():
+def test_embedded_network_faults_work_under_tls():
     with EmbeddedBroker(tls=True) as broker:
         broker.send("orders", "one")
         with broker.slow(0.05):

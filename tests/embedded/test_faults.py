@@ -152,7 +152,7 @@ def test_embedded_broker_restarted_on_a_full_disk_still_refuses_sends(again):
         assert bodies(broker, "orders")[-1] == "two"
 
 
-def test_delayed_messages_wait_for_room(broker, topic):
+def test_delayed_messages_wait_until_a_full_disk_has_space(broker, topic):
     with broker.producer() as producer:
         producer.send(Message(topic, b"later", delay_level=18))
         with broker.full_disk():
@@ -255,7 +255,7 @@ def test_restart_keeps_the_port_when_a_fault_has_ended_during_a_pause(again):
         broker.pause()
 
 
-def test_operations_on_an_embedded_broker_run_one_after_another(broker):
+def test_concurrent_operations_on_an_embedded_broker_are_serialized(broker):
     order = []
 
     async def work(_):

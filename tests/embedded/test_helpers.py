@@ -29,7 +29,7 @@ def waiting(broker, *arguments):
     assert not thread.is_alive()
 
 
-def test_messages_are_seen_in_the_order_in_which_they_were_stored_whatever_their_queues(broker):
+def test_embedded_messages_are_in_stored_order_across_queues(broker):
     broker.create_topic("orders", queues=3)
     sent = broker.send("orders", *map(str, range(20)), tags="created", keys="a b")
     assert {result.queue.queue_id for result in sent} == {0, 1, 2}
@@ -170,7 +170,7 @@ def test_embedded_message_keeps_several_keys_apart(broker, topic):
     assert [message.keys for message in broker.messages(topic)] == [("a", "b")]
 
 
-def test_waiting_ends_with_the_message_and_is_done_by_the_broker(broker, topic):
+def test_wait_until_arrived_ends_with_the_message_by_a_held_pull(broker, topic):
     with waiting(broker, topic, 3):
         wait_until(lambda: held(broker) == 1)
         broker.send(topic, "one", "two")
@@ -192,7 +192,7 @@ def test_wait_until_arrived_accepts_a_topic_created_meanwhile(broker):
         broker.send("made-later", "one")
 
 
-def test_wait_timeout_reports_what_was_there_and_leaves_no_held_pull(broker, topic):
+def test_wait_timeout_reports_arrived_messages_and_leaves_no_held_pull(broker, topic):
     with pytest.raises(NotInTime, match=r"1 message .* there is no topic elsewhere"):
         broker.wait_until_arrived("elsewhere", 1, timeout=0)
     broker.send(topic, "one", "two")

@@ -144,7 +144,7 @@ def test_paused_network_reads_nothing_from_old_and_new_clients(tell):
 
 @pytest.mark.parametrize("kind", sorted({asyncio.SelectorEventLoop, loop_class()}, key=str))
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the loop closes the socket
-def test_connections_end_with_their_loop(kind):
+def test_simulated_network_connections_end_with_their_loop(kind):
     network = EmbeddedNetwork()
     loop = type("EmbeddedLoop", (EmbeddedLoop, kind), {})()
     loop.set_clock_offset(ClockOffset())

@@ -47,19 +47,19 @@ def seeded(seed):
 
 
 @pytest.mark.parametrize(("factor", "point"), MULTIPLES.items(), ids=map(str, MULTIPLES))
-def test_multiples_of_the_base_point_are_the_known_ones(factor, point):
+def test_multiples_of_the_base_point_equal_known_values(factor, point):
     assert multiple(factor) == point
 
 
 @given(st.integers(1, ORDER - 2))
-def test_multiples_lie_on_the_curve_and_their_opposites_too(factor):
+def test_multiples_of_the_base_point_and_their_negatives_lie_on_the_curve(factor):
     x, y = multiple(factor)
     assert (y * y - x * x * x + 3 * x - B) % P == 0
     assert multiple(ORDER - factor) == (x, P - y)
 
 
 @given(st.integers(0, 1 << 64), st.binary(max_size=200))
-def test_signatures_verify(seed, data):
+def test_ecdsa_signatures_verify(seed, data):
     """As defined by ECDSA: the x coordinate of (z / s) G + (r / s) Q is r, with Q the
     public point."""
     key = EcKey.generate(seeded(seed))
@@ -120,7 +120,7 @@ def test_openssl_accepts_certificates_of_any_keys(tmp_path_factory, seed):
     )
 
 
-def test_certificate_has_the_names_and_no_others(tmp_path):
+def test_throwaway_certificate_has_exactly_the_given_names(tmp_path):
     authority = ThrowawayAuthority()
     both = contexts(tmp_path, authority, authority.issue_server(NAMES))
     for name in NAMES:
@@ -138,14 +138,14 @@ def test_throwaway_certificate_is_not_trusted_by_another_authority(tmp_path):
         handshake(of_server, of_client, "localhost")
 
 
-def test_certificate_of_a_client_is_none_of_a_server(tmp_path):
+def test_throwaway_client_certificate_is_not_valid_for_a_server(tmp_path):
     authority = ThrowawayAuthority()
     both = contexts(tmp_path, authority, authority.issue_client())
     with pytest.raises(ssl.SSLCertVerificationError, match="unsuitable certificate purpose"):
         handshake(*both, "localhost")
 
 
-def test_certificates_are_valid_from_2020_to_2120():
+def test_throwaway_certificates_are_valid_from_2020_to_2120():
     authority = ThrowawayAuthority()
     for pem in (authority.certificate, authority.issue_client()):
         [certificate] = certificates_of_pem(pem)
@@ -153,7 +153,7 @@ def test_certificates_are_valid_from_2020_to_2120():
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="asks the openssl command")
-def test_openssl_command_verifies_strictly(tmp_path):
+def test_openssl_command_verifies_throwaway_certificates_strictly(tmp_path):
     authority = ThrowawayAuthority()
     (tmp_path / "ca.pem").write_text(authority.certificate)
     (tmp_path / "server.pem").write_text(authority.issue_server(NAMES))
@@ -163,7 +163,7 @@ def test_openssl_command_verifies_strictly(tmp_path):
     subprocess.run(check, cwd=tmp_path, check=True, capture_output=True)
 
 
-def test_serial_numbers_differ(tmp_path):
+def test_throwaway_certificates_have_different_serial_numbers(tmp_path):
     """Firefox, NSS and Java's stores identify a certificate by its issuer and serial number."""
     authority = ThrowawayAuthority()
     both = contexts(tmp_path, authority, authority.issue_server(NAMES))

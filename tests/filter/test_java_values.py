@@ -36,7 +36,7 @@ def is_refused(parse, *arguments):
         ("0x1p99999", inf), ("-0x1p99999", -inf), ("0x1p-99999", 0.0),
     ],
 )  # fmt: skip
-def test_texts_that_are_doubles_to_java(text, number):
+def test_java_doubles_are_parsed_from_text(text, number):
     assert parse_double(text) == number
 
 
@@ -53,7 +53,7 @@ def test_nan_is_parsed_as_a_double(text):
         "f", "d", "\ud800",
     ],
 )  # fmt: skip
-def test_texts_that_are_no_doubles_to_java(text):
+def test_texts_that_java_refuses_are_no_doubles(text):
     assert is_refused(parse_double, text)
 
 
@@ -102,7 +102,7 @@ def test_text_values_are_converted_for_comparison_as_in_java():
     assert compare(1 << 62, 5.5) > 0
 
 
-def test_java_has_no_order_between_booleans_and_numbers():
+def test_comparison_of_booleans_with_numbers_fails_as_in_java():
     assert compare(True, 1) == compare(1, True) == compare(0.5, False) == -1
 
 

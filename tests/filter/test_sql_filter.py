@@ -21,7 +21,7 @@ def chunk_of(messages):
 
 
 @pytest.mark.parametrize("count", [0, 1, FEW, MANY])
-def test_messages_match_by_their_properties_be_they_few_or_many(count):
+def test_sql_filter_matches_few_and_many_messages_alike(count):
     wanted = SqlFilter(compile_sql("number > 2 AND TAGS = 'TagA'"))
     tags = ["TagA", "TagB", None]
     messages = [message("x", tags=tags[number % 3], number=str(number)) for number in range(count)]
@@ -33,7 +33,7 @@ def test_messages_match_by_their_properties_be_they_few_or_many(count):
     st.lists(ragged_properties, min_size=1, max_size=6),
     st.sampled_from(["KEYS IS NULL", "K = 'KEYS'", "TAGS > KEYS"]),
 )
-def test_ragged_properties_are_read_alike_for_few_and_many(texts, sql):
+def test_sql_filter_parses_ragged_properties_alike_for_few_and_many_messages(texts, sql):
     wanted = SqlFilter(compile_sql(sql))
     messages = [StoredMessage("T", b"x", text) for text in texts]
     expected = [wanted.expression.evaluate(decode_properties(text)) for text in texts]
@@ -42,7 +42,7 @@ def test_ragged_properties_are_read_alike_for_few_and_many(texts, sql):
     assert many == expected * 100
 
 
-def test_properties_that_are_no_utf_8_do_not_stop_the_others():
+def test_sql_filter_skips_properties_that_are_not_utf_8():
     broken = bytearray(encode_record(message("x", a="5~")))
     broken[broken.index(b"5~") + 1] = 0xFF
     data = (bytes(broken) + encode_record(message("x", a="5"))) * 100

@@ -31,7 +31,7 @@ def test_sql_expression_round_trips_through_text(random):
     | st.randoms(use_true_random=False).map(random_soup)
     | st.lists(st.sampled_from(SOUP)).map(" ".join)
 )
-def test_garbage_is_an_expression_within_the_limits_or_a_filter_error(text):
+def test_sql_parser_returns_an_expression_or_a_filter_error_for_any_text(text):
     limits = FilterLimits(expression_bytes_max=200, depth_max=6, nodes_max=20)
     try:
         expression = compile_sql(text, limits)
@@ -124,7 +124,7 @@ def test_sql_expression_over_4096_bytes_is_refused():
         compile_sql(text + " ")
 
 
-def test_too_many_nodes_are_refused():
+def test_sql_expression_with_too_many_nodes_is_refused():
     eighty_five = " OR ".join(["a = 1"] * 85)
     assert count(compile_sql(eighty_five).condition) == 256
     with pytest.raises(FilterError, match="at most 256 values, properties and operators"):
@@ -151,7 +151,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize("kind", DEEP)
-def test_nesting_ends_at_its_limit_and_not_with_the_stack(kind):
+def test_sql_nesting_is_limited_before_the_stack_overflows(kind):
     with pytest.raises(FilterError, match="at most 32 levels of nesting"):
         compile_sql(DEEP[kind](80))
     with pytest.raises(FilterError, match="at most 200 levels of nesting"):

@@ -59,7 +59,7 @@ def test_sql_text_comparison_is_true_false_or_null():
     ]
 
 
-def test_numbers_are_read_once_for_each_of_javas_types():
+def test_text_column_parses_numbers_once_for_each_java_type():
     column = texts(["5", "3000000000"])
     assert column.numbers(1) is column.numbers(7)
     assert column.numbers(1).states.tolist() == [0, FAILED, NULL]
@@ -67,7 +67,7 @@ def test_numbers_are_read_once_for_each_of_javas_types():
     assert column.numbers(0.5) is column.numbers(7.5)
 
 
-def test_keys_of_doubles_are_in_the_order_of_the_doubles():
+def test_sort_keys_of_doubles_keep_their_order():
     ordered = ["-Infinity", "-5.5", "-0.0", "0.0", "5e-324", "5.5", "Infinity", "NaN"]
     keys = texts(ordered).numbers(0.5).keys[:-1]
     assert (np.diff(keys.astype(object)) > 0).all()

@@ -81,7 +81,7 @@ def test_invalid_sql_token_is_refused_at_its_position(before, no_word):
 
 
 @given(st.text())
-def test_any_text_is_words_or_a_filter_error(text):
+def test_sql_tokenizer_returns_tokens_or_a_filter_error_for_any_text(text):
     try:
         found = words(text)
     except FilterError:

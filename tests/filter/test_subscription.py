@@ -115,7 +115,7 @@ def test_retry_topics_and_class_filters_are_not_filtered(kind):
     assert message_filter(by_class) is None
 
 
-def test_filters_have_the_shape_that_the_store_asks_for():
+def test_subscription_filters_implement_the_message_filter_of_the_store():
     filters: list[MessageFilter | None] = [
         message_filter(build_subscription_data("T", "TagA")),
         message_filter(build_subscription_data("T", "a = 5", "SQL92")),
@@ -155,7 +155,7 @@ def of(*tags, by_text=False):
 
 
 @pytest.mark.parametrize("by_text", [True, False])
-def test_codes_of_the_tags_pass(by_text):
+def test_tag_filter_matches_the_codes_of_its_tags(by_text):
     wanted = of("TagA", "polygenelubricants", by_text=by_text)
     expected = [True, True, False, False, False]
     assert wanted.by_tags_code(CODES).tolist() == expected

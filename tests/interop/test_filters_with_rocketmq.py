@@ -263,7 +263,7 @@ SUB_STRINGS = (
 )  # fmt: skip
 
 
-def test_subscriptions(rocketmq):
+def test_subscription_text_is_parsed_or_refused_as_by_rocketmq(rocketmq):
     asked = [(text, kind) for text in SUB_STRINGS for kind in ("TAG", None, "SQL92", "another")]
     answers = rocketmq.ask([{"topic": "T", "text": text, "type": kind} for text, kind in asked])
     for (text, kind), answer in zip(asked, answers, strict=True):

@@ -66,7 +66,7 @@ def test_java_orderly_message_failing_for_good_becomes_a_dead_letter(scenario):
     assert bodies_of(dead_letters(scenario, 1)) == ["message 1"]
 
 
-def test_tags_are_filtered(scenario):
+def test_java_push_consumer_filters_by_tags(scenario):
     topic = scenario.topic(queues=2)
     kinds = ["red", "green", "blue", "BB"]
     sent = [to_send(f"{n}", tags=kinds[n % 4]) for n in range(40)]
@@ -92,7 +92,7 @@ SQL = {
 }
 
 
-def test_sql_is_filtered(scenario):
+def test_java_push_consumer_filters_by_sql(scenario):
     topic = scenario.topic()
     sent = [
         to_send(
@@ -113,7 +113,7 @@ def test_sql_is_filtered(scenario):
     assert {sql: "".join(sorted(consumer.bodies)) for sql, consumer in consumers.items()} == SQL
 
 
-def test_sql_that_cannot_be_read_is_refused(scenario):
+def test_java_push_consumer_with_invalid_sql_is_refused(scenario):
     topic = scenario.topic()
     with pytest.raises(JavaError) as refused:
         scenario.push(topic=topic, sql="n >> 5")

@@ -86,7 +86,7 @@ def api(java_broker):
         yield admin.instance.api
 
 
-def test_consumers_are_given_whole_batches_that_were_committed_and_nothing_else(scenario, api):
+def test_java_consumers_get_whole_committed_batches_only(scenario, api):
     topics = [scenario.topic(QUEUES) for _ in range(3)]
     consumers = [
         (topic, start(topic=topic, group=f"{scenario.group}-{name}-{number}"))
@@ -117,7 +117,7 @@ def test_consumers_are_given_whole_batches_that_were_committed_and_nothing_else(
 
 
 @pytest.mark.parametrize("before", [0, 2], ids=["before all others", "between others"])
-def test_consumers_pass_over_the_places_of_rows_that_were_rolled_back(
+def test_java_consumers_skip_offsets_of_rolled_back_rows(
     scenario, java_broker, java_clients, before
 ):
     if not isinstance(java_broker, RocketPollBroker):

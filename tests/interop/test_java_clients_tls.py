@@ -88,15 +88,15 @@ def assert_messages_go_both_ways(broker, clients, topic):
     consumer.wait_for(bodies_of(numbered(3)))
 
 
-def test_java_client_with_tls_as_it_comes(broker, clients_with):
+def test_java_client_with_default_tls_sends_and_consumes(broker, clients_with):
     assert_messages_go_both_ways(broker, clients_with(*AS_IT_COMES), "AsItComes")
 
 
-def test_java_client_without_tls_on_the_same_port(broker, clients_with):
+def test_java_client_without_tls_uses_the_same_port(broker, clients_with):
     assert_messages_go_both_ways(broker, clients_with(), "WithoutTls")
 
 
-def test_java_client_that_knows_the_authority_of_the_broker(broker, clients_with, tmp_path):
+def test_java_client_verifies_the_brokers_certificate(broker, clients_with, tmp_path):
     options = verifying(tmp_path, "ca.pem")
     assert_messages_go_both_ways(broker, clients_with(*options), "Verifying")
 

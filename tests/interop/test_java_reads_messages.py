@@ -67,7 +67,7 @@ def test_java_reads_stored_messages_of_a_chunk(java):
     }
 
 
-def test_java_sees_nothing_of_the_checksums_of_our_records(java):
+def test_java_ignores_the_checksums_of_our_records(java):
     messages = stored_messages(java.version) | odd_messages()
     messages.pop("longest properties")
     records = {name: sealed(message) for name, message in messages.items()}
@@ -279,7 +279,7 @@ def chunk_records(messages: list[StoredMessage]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("codec", ends(COMPRESSIONS))
-def test_java_inflates_what_was_compressed(java, codec):
+def test_java_inflates_our_compressed_bodies(java, codec):
     plains = {
         "nothing": b"",
         "one byte": b"x",
@@ -316,7 +316,7 @@ def digest_of_hex(value: str) -> str:
     return value if value.startswith("refused") else digest(bytes.fromhex(value))
 
 
-def test_java_reads_batches(java):
+def test_java_reads_our_batches(java):
     batches = {
         "none": [],
         "one": [BatchedMessage(b"body", encode_properties({"a": "1"}), 9)],

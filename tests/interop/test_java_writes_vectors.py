@@ -20,7 +20,7 @@ BY_ZLIB = {COMPRESSED, COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB}
 
 
 @pytest.mark.wide
-def test_java_writes_the_committed_vectors_again(java, tmp_path):
+def test_java_writes_vectors_equal_to_the_committed_ones(java, tmp_path):
     java.write(tmp_path)
     committed = COMMITTED / java.version
     assert {file.name for file in tmp_path.iterdir()} == {file.name for file in committed.iterdir()}

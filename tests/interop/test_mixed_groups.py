@@ -108,7 +108,7 @@ def test_mqadmin_shows_traces_of_our_producer_and_consumer(scenario, ours, java_
     assert (sub[1], sub[-1]) == (group, "success")
 
 
-def test_traces_of_java_clients_are_read(scenario, ours):
+def test_our_admin_reads_traces_of_java_clients(scenario, ours):
     topic = scenario.topic()
     producer, consumer = scenario.producer(trace=True), scenario.push(topic=topic, trace=True)
     producer.send(topic, to_send("x", keys="k1 k2", tags="blue"))
@@ -156,7 +156,7 @@ def test_our_consumers_get_message_of_a_java_producer_unchanged(scenario, ours):
     assert second.sys_flag & COMPRESSED
 
 
-def test_batches_delays_and_tags_of_ours_are_what_java_expects(scenario, ours):
+def test_java_consumer_gets_our_batches_delays_and_tags(scenario, ours):
     topic = scenario.topic()
     producer = ours.producer()
     (batch,) = producer.send_batch(

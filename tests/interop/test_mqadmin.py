@@ -149,7 +149,7 @@ def check_route(mqadmin, topic: str, address: str, *, read: int, write: int, per
     )
 
 
-def test_topic_status_shows_where_queues_begin_and_end(mqadmin, scenario):
+def test_mqadmin_topic_status_shows_min_and_max_offsets(mqadmin, scenario):
     topic = scenario.topic(queues=2)
     producer = scenario.producer()
     producer.send_to_queue(topic, 0, *numbered(3))
@@ -180,7 +180,7 @@ def test_mqadmin_delete_topic_removes_messages(mqadmin, scenario):
     assert bodies_of(scenario.read(topic, 1, queues=2)) == ["anew"]
 
 
-def test_topic_list_of_a_cluster_shows_who_consumes(mqadmin, scenario, half_consumed):
+def test_mqadmin_topic_list_of_a_cluster_shows_consumer_groups(mqadmin, scenario, half_consumed):
     assert row(mqadmin.run("topicList", "-c"), CLUSTER, half_consumed) == [
         CLUSTER,
         half_consumed,
@@ -219,7 +219,7 @@ def version_name(java_broker) -> str:
     return f"V{java_broker.version.replace('.', '_')}"
 
 
-def test_connections_of_a_group_are_shown(mqadmin, scenario, java_broker):
+def test_mqadmin_shows_connections_of_a_group(mqadmin, scenario, java_broker):
     topic = scenario.topic()
     consumer = scenario.push(topic=topic, tags="a || b")
     said = mqadmin.run("consumerConnection", "-g", scenario.group)
@@ -315,7 +315,7 @@ def key_is_found(scenario, topic: str, key: str):
     return scenario.ask("query", topic=topic, key=key, begin=0, end=(1 << 63) - 1)
 
 
-def test_messages_are_shown_by_their_key(mqadmin, scenario):
+def test_mqadmin_shows_messages_by_key(mqadmin, scenario):
     topic = scenario.topic(queues=2)
     results = scenario.producer().send(
         topic, *numbered(6, keys="shared"), to_send("other", keys="last")

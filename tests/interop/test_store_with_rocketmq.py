@@ -176,7 +176,7 @@ def test_java_store_with_other_file_sizes_is_refused_unchanged(place, sizes):
 
 @pytest.mark.wide
 @pytest.mark.parametrize("what", ["files of the log", "files of queues"])
-def test_java_refuses_ours_in_files_of_another_size_and_they_stay_as_they_are(place, what):
+def test_java_refuses_our_files_of_another_size_and_leaves_them_unchanged(place, what):
     """Java chooses the size of index files itself."""
     clock = SteppingClock(now_ms() - 300_000)
     store = place.our_store(clock)
@@ -194,7 +194,7 @@ def test_java_refuses_ours_in_files_of_another_size_and_they_stay_as_they_are(pl
     store.shutdown()
 
 
-def test_light_queues_are_whole_when_rocketmq_is_back(place):
+def test_light_queues_are_complete_after_rocketmq_returns(place):
     if place.version == "4.9.7":
         pytest.skip("4.9 has no light queues")
     light = "%LMQ%a"

@@ -82,7 +82,7 @@ def cluster(rocketmq):
     cluster.close()
 
 
-def test_messages_go_every_way(cluster):
+def test_our_clients_send_and_consume_over_tls_with_rocketmq(cluster):
     assert_messages_go_every_way(Clients(cluster))
 
 

@@ -215,7 +215,7 @@ def test_send_table_spreads_its_rows_over_two_brokers(clients, topic):
 
 
 @pytest.mark.interop
-def test_rows_on_both_count_once_though_the_broker_of_manifests_dies_before_a_commit(
+def test_exactly_once_rows_on_two_brokers_count_once_if_the_commits_broker_dies(
     both, topic, monkeypatch
 ):
     """Exactly once by manifests, without Spark: the steps of its tasks and its driver."""

@@ -20,7 +20,9 @@ MESSAGES = 10
 SECONDS_MAX = 120
 
 
-def test_clients_as_they_are_when_nothing_is_set_send_and_consume(java_broker, scenario, tmp_path):
+def test_java_4_3_clients_with_default_vip_channel_send_and_consume(
+    java_broker, scenario, tmp_path
+):
     topic = scenario.topic()
     options = (*OPENED, f"-Duser.home={tmp_path}", f"-Drocketmq.client.logRoot={tmp_path}")
     command = java_program("vip", VERSION).command("rocketpoll.vip.Main", *options)

@@ -51,7 +51,7 @@ def test_held_pulls_are_yielded_by_turns_of_clients():
 # ---- properties of a held pull request
 
 
-def test_queue_offset_and_deadline_are_those_of_the_request():
+def test_held_pull_has_the_queue_offset_and_deadline_of_its_request():
     pull = a_pull(queue_id=3, queue_offset=17, now_ms=1_000)
     assert pull.queue == ("T", 3)
     assert pull.pull_from_this_offset == 17

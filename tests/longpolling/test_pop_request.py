@@ -40,7 +40,7 @@ def test_arrival_in_a_retry_topic_notifies_pops_of_that_group_whatever_their_fil
     assert lines.notified == []
 
 
-def test_lines_without_pops_are_forgotten():
+def test_empty_pop_lines_are_removed():
     lines = Lines()
     for number in range(25_000):
         lines.hold(f"T{number}", "G")

@@ -116,7 +116,7 @@ async def test_silent_http_clients_time_out(answerer, port, kept):
 
 
 @on_http_server
-async def test_clients_that_are_being_answered_are_limited(answerer, port, kept):
+async def test_http_port_limits_concurrent_responses(answerer, port, kept):
     asking = [asyncio.ensure_future(got(port, "/later")) for _ in range(CLIENTS_MAX)]
     await _until(lambda: len(kept) == CLIENTS_MAX)
     assert await exchange(port, b"GET /now HTTP/1.1\r\n\r\n") == b""
@@ -160,7 +160,7 @@ async def test_silent_client_of_the_greediest_address_gives_way(answerer, port, 
 
 
 @on_http_server
-async def test_client_that_reads_slowly_gives_way_to_a_newcomer(answerer, port, kept):
+async def test_slow_http_reader_is_closed_for_a_new_client(answerer, port, kept):
     slow = [await asyncio.open_connection("127.0.0.1", port, limit=1) for _ in range(CLIENTS_MAX)]
     for _, writer in slow:
         writer.write(b"GET /large HTTP/1.1\r\n\r\n")
@@ -174,7 +174,7 @@ async def test_client_that_reads_slowly_gives_way_to_a_newcomer(answerer, port, 
 
 @pytest.mark.parametrize("said", [b"", b"GET /now HTTP/1.1\r\nX: "])
 @on_http_server
-async def test_head_has_to_arrive_within_two_seconds(answerer, port, kept, said):
+async def test_http_request_head_must_arrive_within_two_seconds(answerer, port, kept, said):
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(said)
     await _until(lambda: answerer.clients)

@@ -20,7 +20,7 @@ SECRET = "12345678"  # noqa: S105  # used by the tests only
 
 
 @on_broker(metricsPort=0)
-async def test_pulls_that_wait_and_requests_that_are_refused_are_counted(broker):
+async def test_metrics_count_held_pulls_and_refused_requests(broker):
     broker.make_topic()
     client, other = await broker.connect(), await broker.connect()
     client.send(pull_request(0, suspend_ms=60_000))
@@ -39,7 +39,7 @@ async def test_pulls_that_wait_and_requests_that_are_refused_are_counted(broker)
 
 
 @on_broker(metricsPort=0, flushDiskType="SYNC_FLUSH")
-async def test_flushes_and_turns_of_reput_are_in_histograms(broker):
+async def test_metrics_have_histograms_of_flushes_and_reput_turns(broker):
     client = await broker.connect()
     await client.put("a")
     samples = await scrape(broker.controller.metrics_port)
@@ -70,7 +70,7 @@ async def test_refused_clients_are_counted_by_limit(broker):
 
 
 @on_broker(metricsPort=0)
-async def test_disk_tables_and_process_are_shown_with_their_limits(broker):
+async def test_metrics_show_disk_tables_and_process_with_their_limits(broker):
     for topic in ("T", "%RETRY%g"):
         broker.make_topic(topic)
     samples = await scrape(broker.controller.metrics_port)
@@ -129,7 +129,7 @@ async def test_staged_batches_are_counted_from_staging_to_the_end(broker):
     authenticationEnabled="true",
     initAuthenticationUser='{"username":"root","password":"12345678"}',
 )
-async def test_failures_to_authenticate_and_denials_are_counted(broker):
+async def test_metrics_count_failed_authentication_and_denials(broker):
     client = await broker.connect()
     for key in (None, "root"):
         fields = {"topic": "T"}

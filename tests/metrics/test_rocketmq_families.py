@@ -13,7 +13,7 @@ ALL = {"cluster", "node_type", "node_id"}
 
 
 @on_broker(metricsPort=0)
-async def test_message_counters_are_by_topic_and_group(broker):
+async def test_message_counter_metrics_have_topic_and_group_labels(broker):
     broker.controller.tables.topics.put(
         TopicConfig(topic_name="T", attributes={"message.type": "FIFO"})
     )

@@ -140,7 +140,7 @@ async def test_busy_queues_do_not_starve_the_others_of_a_large_topic(s):
 
 @pytest.mark.parametrize("order", [None, True])
 @on_popping_broker
-async def test_message_that_was_popped_and_sent_on_has_the_receipt_of_its_own_pop(s, order):
+async def test_popped_and_resent_message_has_the_receipt_of_its_own_pop(s, order):
     """Clients keep the receipt of a message that has one, and would acknowledge the first pop."""
     s.broker.make_topic("U")
     await s.client.put("a", "b")

@@ -90,7 +90,7 @@ def test_runtime_info_has_every_key_that_tools_read(room, tmp_path):
     }
 
 
-def test_valid_numbers_are_numbers_to_java(room):
+def test_runtime_info_numbers_are_valid_in_java(room):
     found = figures(room)
     texts = {
         "runtime",
@@ -123,7 +123,7 @@ def test_runtime_info_shows_boot_time_and_uptime(room):
     assert found["runtime"] == "[ 3 days, 4 hours, 5 minutes, 6 seconds ]"
 
 
-def test_sends_and_gets_show_as_they_were_counted(room):
+def test_runtime_info_shows_counted_sends_and_gets(room):
     room.stats.record_put("T", 30, 3000)
     room.stats.put_latency.add(4)
     room.stats.record_put_failure()
@@ -190,7 +190,7 @@ def test_runtime_info_disk_ratios_are_computed_as_by_rocketmq(
     assert {found[name] for name in names} == {ratio}
 
 
-def test_sends_that_wait_for_the_disk_are_its_queue(room):
+def test_runtime_info_queue_size_counts_sends_that_wait_for_the_disk(room):
     room.send_queue = SendQueue(12, 34)
     found = figures(room)
     assert found["sendThreadPoolQueueSize"] == "12"

@@ -501,7 +501,7 @@ def test_closed_connection_frees_a_place_under_the_limit(limit):
 
 
 @on_server(unread_bytes_max=1 << 28)
-async def test_system_keeps_little_for_clients_that_do_not_read(server, clients, gone):
+async def test_kernel_buffers_little_for_clients_that_do_not_read(server, clients, gone):
     """The kernel would buffer up to four megabytes for each, which nothing counts."""
     for _ in range(4):
         client = await clients.connect(receive_buffer=4_096)
@@ -515,7 +515,7 @@ async def test_system_keeps_little_for_clients_that_do_not_read(server, clients,
 
 
 @on_server
-async def test_answers_in_the_systems_buffers_count_as_unread(server, clients, gone):
+async def test_answers_in_kernel_buffers_count_as_unread(server, clients, gone):
     client = await clients.connect(receive_buffer=4_096)
     client.send(RemotingCommand(LONG).encode())
     await until(lambda: server.send_buffers._written)

@@ -63,7 +63,7 @@ def test_places_of_large_bodies_are_given_in_the_order_in_which_they_were_asked_
         ((HEARTBEAT, 0), (BATCH, 0)),
     ],
 )
-def test_requests_of_one_kind_do_not_wait_for_those_of_another(many, one):
+def test_concurrency_limits_of_request_kinds_are_independent(many, one):
     places = ConcurrencyLimit()
     while places.acquire(*many, HERE).granted.done():
         pass

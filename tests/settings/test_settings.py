@@ -180,7 +180,7 @@ def test_max_frame_bytes_must_cover_max_message_size():
     config_of({"maxFrameBytes": "4096", "maxMessageSize": "4096"})
 
 
-def test_clients_and_metrics_have_a_port_each():
+def test_listen_port_and_metrics_port_must_differ():
     with pytest.raises(ConfigError, match="listenPort=9876 and metricsPort=9876 are the same port"):
         config_of({"listenPort": "9876", "metricsPort": "9876"})
     config_of({"listenPort": "0", "metricsPort": "0"})  # any free port
@@ -219,7 +219,7 @@ def test_all_config_errors_are_reported_with_their_lines(tmp_path):
     assert "argument 'flushDiskType=maybe': flushDiskType must be SYNC_FLUSH or ASYNC_FLUSH" in text
 
 
-def test_arguments_go_before_the_file_and_the_last_of_each_counts(tmp_path):
+def test_arguments_override_the_settings_file_and_the_last_one_wins(tmp_path):
     path = tmp_path / "broker.conf"
     path.write_text("listenPort = 1\n  # indented\nlistenPort=2\nbrokerName=b\n")
     config = load_config(path, ["listenPort=3", " listenPort = 4 "])

@@ -18,11 +18,11 @@ THROUGH_THE_PROXY = (
 )
 NOT_THROUGH_THE_PROXY = {
     "test_invalid_sql_subscription_is_refused_at_start": "CHECK_CLIENT_CONFIG checks nothing",
-    "test_invalid_sql_for_assigned_queues_is_refused_without_change": "the same",
+    "test_invalid_sql_for_assigned_queues_is_refused_without_change": "as above",
     "test_missing_topic_subscription_suggests_the_nearest": "there is no list of topics",
     "test_missing_topic_is_created_by_the_first_message": "the missing topic has no message type",
-    "test_running_info_shows_the_state_of_a_push_consumer": "brokers know the proxy, and no members",
-    "test_push_members_with_different_subscriptions_are_warned": "the proxy knows the last member only",
+    "test_running_info_shows_the_state_of_a_push_consumer": "brokers know the proxy only",
+    "test_push_members_with_different_subscriptions_are_warned": "the proxy keeps one member only",
 }
 """Tests that fail behind the proxy, with the reason: "Behind the proxy" in
 docs/rocketmq-differences.md."""

@@ -30,7 +30,7 @@ def test_retry_timer_ends_at_its_timeout():
     assert pauses(timer_of(clock, 0), clock) == [1.0]
 
 
-def test_pauses_double_up_to_the_longest():
+def test_retry_timer_pauses_double_up_to_the_maximum():
     clock = Clock()
     assert pauses(timer_of(clock, 9_000, pause_seconds_max=4.0), clock) == [1.0, 2.0, 4.0, 4.0]
 
@@ -44,7 +44,7 @@ def test_retry_timer_starts_over_after_a_success():
     assert pauses(timer, clock) == [1.0, 2.0]
 
 
-def test_time_between_failures_counts_as_well():
+def test_retry_timer_timeout_includes_the_time_between_failures():
     clock = Clock()
     timer = timer_of(clock, 2_000)
     assert timer.sleep_or_expire()
@@ -81,7 +81,7 @@ def test_retry_timer_logs_nothing_where_a_wait_is_usual(caplog):
     assert not messages_of(caplog)
 
 
-def test_timers_that_share_a_log_report_an_outage_once(caplog):
+def test_retry_timers_that_share_a_log_report_an_outage_once(caplog):
     clock, log = Clock(), FailureLog()
     for _ in range(2):
         timer_of(clock, 0, failure_log=log).sleep_or_expire("it is away")

@@ -39,7 +39,7 @@ def test_later_task_with_earlier_due_time_runs_first(tasks):
     assert done.wait(PATIENCE_S)
 
 
-def test_several_are_done_at_the_same_time(tasks):
+def test_scheduler_runs_several_tasks_concurrently(tasks):
     meeting = threading.Barrier(4)
     for _ in range(3):
         tasks.schedule(lambda: meeting.wait(PATIENCE_S))
@@ -116,7 +116,7 @@ def test_scheduled_task_that_raises_is_logged_and_others_run(tasks, caplog):
         wait_until("a log", lambda: "ZeroDivisionError" in caplog.text)  # perhaps in another thread
 
 
-def test_stopping_does_not_wait_for_what_never_ends():
+def test_scheduler_stop_does_not_wait_for_an_endless_task():
     tasks, began, end = ThreadScheduler("test", threads_max=1), threading.Event(), threading.Event()
     tasks.schedule(lambda: (began.set(), end.wait(PATIENCE_S)))
     tasks.schedule(lambda: None, 100_000)
@@ -182,12 +182,12 @@ def test_repeated_task_rests_between_runs_however_often_it_is_woken(tasks):
     repeated.stop()
 
 
-def test_threads_can_be_started_before_there_are_tasks(tasks):
+def test_scheduler_can_start_threads_before_tasks(tasks):
     tasks.start_all()
     assert tasks.thread_count == 3
 
 
-def test_asking_while_it_is_done_means_once_more():
+def test_wake_during_a_repeated_task_runs_it_once_more():
     tasks, at = MovedTasks(), []
 
     def act():

@@ -102,7 +102,7 @@ def test_relayed_request_without_answer_times_out(processor, consumers, admin):
     assert "<c>" in admin.sent[0].remark
 
 
-def test_questions_that_wait_keep_little_and_are_counted_until_they_are_answered(
+def test_pending_relayed_requests_use_little_memory_and_are_counted_until_answered(
     processor, consumers, admin, awaited
 ):
     member = join(consumers, "g", "c", "T")
@@ -123,7 +123,7 @@ def test_questions_that_wait_keep_little_and_are_counted_until_they_are_answered
     assert awaited.bytes == 0
 
 
-def test_relayed_questions_of_one_client_are_bounded(processor, consumers, admin, awaited):
+def test_relayed_requests_of_one_client_are_bounded(processor, consumers, admin, awaited):
     member = join(consumers, "g", "c", "T")
     others = FakeConnection("another")
     while awaited.bytes < BYTES_MAX // CLIENT_SHARE:

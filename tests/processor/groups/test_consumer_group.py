@@ -112,7 +112,7 @@ def test_broadcast_member_is_assigned_all_queues(processor, parts):
     assert assignment(processor, "a", message_model=broadcasting) == [0, 1, 2]
 
 
-def test_broker_assignment_is_none_where_it_cannot_divide(processor, consumers, parts):
+def test_broker_assignment_is_none_without_members_or_readable_queues(processor, consumers, parts):
     parts.make_topic("T", 3)
     parts.make_topic("W", 3, perm=2)
     assert assignment(processor, "a") is None  # the group has no member

@@ -116,7 +116,7 @@ def test_offset_reset_past_the_queue_end_is_refused(processor, consumers, story)
     assert member.sent == []
 
 
-def test_clients_written_in_c_get_a_flat_list(processor, consumers, story):
+def test_offset_reset_sends_a_flat_list_to_c_clients(processor, consumers, story):
     java = join(consumers, "g", "a", "T")
     cpp = join(consumers, "g", "b", "T", language=LanguageCode.CPP)
     reset(processor, story)
@@ -230,7 +230,7 @@ def test_expired_offset_is_no_correction_offset(processor, parts, monkeypatch):
     assert body_in(QueryCorrectionOffsetBody, answer).correction_offsets == {0: 4}
 
 
-def test_queues_that_are_only_read_or_only_written_are_reset_as_well(processor, parts, consumers):
+def test_offset_reset_includes_read_only_and_write_only_queues(processor, parts, consumers):
     join(consumers, "g", "c", "T")
     parts.put("x", queue_id=3)
     parts.offsets.commit("g", "T", 3, 1)

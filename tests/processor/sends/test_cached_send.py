@@ -75,7 +75,7 @@ def test_send_with_other_fields_gets_its_own_plan(plans, fields):
     )
 
 
-def test_records_and_ids_have_both_ends(plans):
+def test_cached_send_records_have_born_and_store_host(plans):
     plan, _, _ = plans.resolve(send_request("a", sys_flag=0x14))
     common = plan.template.common
     assert (common.born_host, common.store_host) == (BORN.encode(), STORED.encode())
@@ -83,7 +83,7 @@ def test_records_and_ids_have_both_ends(plans):
     assert bytes.fromhex(plan.id_start) == STORED.encode()
 
 
-def test_batches_and_retries_are_known_as_such(plans, parts):
+def test_cached_send_distinguishes_batches_and_retries(plans, parts):
     parts.make_topic("%RETRY%g")
     assert plans.resolve(batch_request("a"))[0].is_batch
     assert plans.resolve(send_request("a", batch=True))[0].is_batch

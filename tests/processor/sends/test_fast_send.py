@@ -442,7 +442,7 @@ def test_sends_to_retry_topic_avoid_the_fast_path(told, form):
     story.check()
 
 
-def test_sends_that_come_together_are_runs_wherever_they_are_cut(told):
+def test_fast_send_batches_requests_of_one_read_at_any_cut(told):
     story = told()
     ran = story.twins.fast_path.ran
     story.act_receive(0, many(1), [])
@@ -540,7 +540,7 @@ def test_fast_send_run_is_answered_per_flush_and_counted_per_send(told):
 
 
 @pytest.mark.parametrize("slow", [0, 1], ids=["the fast path's is slow", "the usual one's is slow"])
-def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_answers(told, slow):
+def test_twins_with_different_disk_delays_differ_by_known_answers(told, slow):
     """On a busy machine the clocks of the two brokers differ; the test must not report that as a
     difference of the paths."""
     disks = [FaultyDisk(slow="commitlog"), FaultyDisk(slow="commitlog")]
@@ -570,7 +570,7 @@ def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_an
     assert len(quick.arrivals["T", 0]) == 56
 
 
-def test_twins_name_their_index_files_alike_whenever_their_threads_run(told):
+def test_twin_brokers_name_index_files_alike_despite_thread_timing(told):
     """Index files are named by the clock, so no thread may create one while the clock moves."""
     story = told()
     # more keys than fit into an index file; none is indexed yet
@@ -651,7 +651,7 @@ def test_send_cache_of_never_repeated_headers_stays_bounded(told, monkeypatch):
     assert len(plans) <= cached_send.CACHED_SENDS_MAX + 1
 
 
-def test_odd_messages_among_usual_ones_are_what_they_would_be_alone(told):
+def test_unusual_messages_in_a_fast_send_run_are_stored_as_if_alone(told):
     story = told()
     for _ in range(2):
         mixed = [each for text in TEXTS for each in (*many(3), *many(2, text=text), *many(1))]

@@ -171,7 +171,7 @@ def test_message_sent_back_too_often_becomes_a_dead_letter(room, parts):
     assert parts.topics.get("%DLQ%g").perm == 6
 
 
-def test_times_that_cannot_be_counted_on_stay_as_they_are(room, parts):
+def test_send_back_keeps_reconsume_times_beyond_the_counter(room, parts):
     room.send_back(room.put(reconsume_times=(1 << 31) - 1))
     (found,) = read_all(parts.store, "%DLQ%g", 0)
     assert found.reconsume_times == (1 << 31) - 1

@@ -154,7 +154,7 @@ def test_sends_parked_twice_keep_their_order(room):
     assert room.stored == [("A", 1), ("A", 2), ("A", 3)]
 
 
-def test_fields_of_sends_that_wait_are_counted_as_their_bodies_are():
+def test_parked_sends_count_their_fields_like_their_bodies():
     room = Room()
     for opaque in range(400):
         room.send("A", opaque, more={"x": f"{opaque}" + "y" * 240_000})

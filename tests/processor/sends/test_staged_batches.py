@@ -184,7 +184,7 @@ def test_sinks_are_listed_and_one_is_forgotten(parts, room):
     assert bodies(parts.store) == ["a", "b"]
 
 
-def test_damage_on_the_way_is_refused_when_it_is_staged(room):
+def test_staged_rows_damaged_in_transit_are_refused(room):
     _, _, staged = sized(["a"])
     damaged = bytearray(staged)
     damaged[8 + 88] ^= 1

@@ -84,7 +84,7 @@ def test_batch_properties_equal_those_of_single_messages(own, of_batch):
         st.sampled_from(["A\x01b\x02", "WAIT\x01true\x02A\x01b", "A\x01b\x02WAIT\x01false\x02"])
     )
 )
-def test_messages_as_java_writes_them_need_no_closer_look(own):
+def test_batch_properties_written_by_java_take_the_fast_path(own):
     rewriter = PropertyRewriter("C", MARKS)
     rewriter.join_in_batch = None
     assert rewriter.join_all_in_batch([each.encode() for each in own], b"X\x01y\x02") == [

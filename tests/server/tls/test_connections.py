@@ -42,7 +42,7 @@ def handshakes(broker):
 
 @pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3])
 @on_broker(**BROKER_TLS)
-async def test_sends_and_pulls_work_as_without_tls(broker, version):
+async def test_sends_and_pulls_over_tls_equal_those_without(broker, version):
     plain = await broker.connect()
     secret = await broker.connect(tls=client_context(version=version))
     for client in (plain, secret):
@@ -75,7 +75,7 @@ async def test_requests_in_one_write_and_byte_by_byte_are_answered(broker):
     assert (await client.receive()).opaque == 7
 
 
-def test_enforcing_refuses_plain_connections_with_one_line(tmp_path, caplog):
+def test_enforcing_tls_mode_refuses_plain_connections_with_one_log_line(tmp_path, caplog):
     async def story(broker):
         for _ in range(3):
             plain = await broker.connect()
@@ -93,7 +93,7 @@ def test_enforcing_refuses_plain_connections_with_one_line(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("settings", [{}, {**BROKER_TLS, "tls.server.mode": "disabled"}])
-def test_tls_is_refused_where_it_is_off(tmp_path, caplog, settings):
+def test_tls_handshake_is_refused_by_a_server_without_tls(tmp_path, caplog, settings):
     async def story(broker):
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await broker.connect(tls=client_context())
@@ -433,7 +433,7 @@ class OwnEnd:
 
 
 @pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3])
-def test_changed_bytes_close_the_connection_with_one_line(caplog, version):
+def test_changed_tls_bytes_close_the_connection_with_one_log_line(caplog, version):
     async def story(server, clients):
         end = OwnEnd(await clients.connect(), version)
         await end.handshake()
@@ -452,7 +452,7 @@ def test_changed_bytes_close_the_connection_with_one_line(caplog, version):
     assert "MAC" in line
 
 
-def test_closing_alert_of_the_client_ends_the_connection_after_its_answers(caplog):
+def test_clients_close_notify_ends_the_connection_after_its_answers(caplog):
     async def story(server, clients):
         end = OwnEnd(await clients.connect())
         await end.handshake()
@@ -482,7 +482,7 @@ def end_of(encrypted, end):
 
 
 @on_server
-async def test_stop_sends_the_closing_alert(server, clients):
+async def test_server_stop_sends_close_notify(server, clients):
     end = OwnEnd(await clients.connect())
     await end.handshake()
     end.send_plain(RemotingCommand(ECHO, body=b"one"))
@@ -493,7 +493,7 @@ async def test_stop_sends_the_closing_alert(server, clients):
 
 
 @on_server
-async def test_half_closed_client_gets_what_it_asked_for(server, clients):
+async def test_half_closed_tls_client_gets_its_responses(server, clients):
     end = OwnEnd(await clients.connect())
     await end.handshake()
     end.send_plain(RemotingCommand(ECHO, body=b"the last"))

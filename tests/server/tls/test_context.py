@@ -36,7 +36,7 @@ def pem(name):
     return (CERTIFICATES / name).read_text()
 
 
-def test_good_files_make_a_context_of_tls_1_2_and_newer():
+def test_valid_tls_files_make_a_context_of_tls_1_2_and_newer():
     loaded = load_context(settings_with())
     assert loaded.context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert not loaded.context.options & ssl.OP_NO_TICKET
@@ -46,7 +46,7 @@ def test_good_files_make_a_context_of_tls_1_2_and_newer():
     assert (file.not_before, file.not_after) == (1_577_836_800, 4_733_510_400)
 
 
-def test_key_may_be_in_the_file_of_the_certificate():
+def test_tls_key_may_be_in_the_certificate_file():
     load_context(config_of({CERT: certificate("client.pem")}).tls)
 
 
@@ -55,7 +55,7 @@ def test_key_with_a_password_is_decrypted():
     load_context(settings_with(**both, **{PASSWORD: "rocketpoll"}))
 
 
-def test_text_around_certificates_is_ignored(tmp_path):
+def test_tls_context_ignores_text_around_certificates(tmp_path):
     path = written(tmp_path / "c.pem", f"Größe: über alles\n{pem('server.pem')}\nEnde ü\n")
     load_context(settings_with(**{CERT: path}))
 
@@ -63,7 +63,7 @@ def test_text_around_certificates_is_ignored(tmp_path):
 @pytest.mark.parametrize(
     ("need", "mode"), [("optional", ssl.CERT_OPTIONAL), ("require", ssl.CERT_REQUIRED)]
 )
-def test_clients_are_verified_as_the_settings_say(need, mode):
+def test_tls_context_verifies_clients_as_configured(need, mode):
     more = {
         "tls.server.authClient": "true",
         "tls.server.need.client.auth": need,
@@ -75,7 +75,7 @@ def test_clients_are_verified_as_the_settings_say(need, mode):
 
 
 @pytest.mark.parametrize("setting", [CERT, KEY, TRUST])
-def test_files_that_cannot_be_read_are_named(setting, tmp_path):
+def test_unreadable_tls_files_are_named(setting, tmp_path):
     more = {
         TRUST: certificate("ca.pem"),
         "tls.server.authClient": "true",
@@ -96,13 +96,13 @@ def test_files_that_cannot_be_read_are_named(setting, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_file_without_the_right_to_read_is_named(tmp_path):
+def test_tls_file_without_read_permission_is_named(tmp_path):
     path = written(tmp_path / "key.pem", pem("server.key"))
     path.chmod(0)
     assert "the broker's user may not read it" in rejection_of(**{KEY: path})
 
 
-def test_file_below_a_file_is_named(tmp_path):
+def test_tls_file_path_below_a_file_is_named(tmp_path):
     path = written(tmp_path / "a", b"") / "b"
     assert rejection_of(**{KEY: path}) == f"{KEY}={path}: it cannot be read: Not a directory"
 

@@ -49,7 +49,7 @@ def certificate_with(not_before, not_after, *, serial=b"\1", version=True, issue
     st.binary(min_size=1, max_size=300),
     st.binary(max_size=70_000),
 )
-def test_times_of_both_forms_are_read(seconds, has_version, serial, issuer):
+def test_certificate_times_of_both_der_types_are_parsed(seconds, has_version, serial, issuer):
     moment = datetime.fromtimestamp(seconds, timezone.utc)
     text = f"{moment:%Y%m%d%H%M%S}Z".encode()
     general = der(0x18, text)
@@ -83,7 +83,7 @@ def test_certificate_cut_within_its_validity_raises_value_error(size):
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "other-ca.pem"])
-def test_validity_is_that_which_openssl_reads(name):
+def test_certificate_validity_equals_that_of_openssl(name):
     text = (CERTIFICATES / name).read_text()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=text)
