@@ -18,7 +18,7 @@ LOCKED = {"tlsCertFile": CERTIFICATE, "tlsKeyFile": certificate("locked.key")}
 
 
 @pytest.mark.parametrize("parse", [read_options, write_options])
-def test_files_are_read_on_the_driver_and_travel_to_tasks(parse):
+def test_tls_files_are_read_on_the_driver_and_pickled_to_tasks(parse):
     options = parse(
         {
             **NEEDED,
@@ -146,7 +146,7 @@ def test_options_override_a_profile_and_a_profile_overrides_the_environment(prof
     assert read_options({"profile": "prod", "topic": "T", "tls": "false"}).access.tls is None
 
 
-def test_environment_has_the_keys_of_queries_without_options(profiles, monkeypatch):
+def test_access_keys_come_from_the_environment_without_options(profiles, monkeypatch):
     monkeypatch.setenv("ROCKETPOLL_ACCESS_KEY", "billing")
     monkeypatch.setenv("ROCKETPOLL_SECRET_KEY", "s3cr3t")
     monkeypatch.setenv("ROCKETPOLL_TLS_KEY_PASSWORD", "rocketpoll")

@@ -89,7 +89,7 @@ def test_commit_to_a_down_host_dials_once_for_all_its_queues(queues, down):
     assert down.dials == [f"rocketpoll dials {down.address}"] * 2
 
 
-def test_waiting_for_news_waits_for_no_host_that_is_down(queues, down):
+def test_idle_wait_skips_hosts_that_are_down(queues, down):
     ends = {queue_of("T", n): 0 for n in range(QUEUES)}
     assert not queues.wait(ends, 300)
     assert not queues.wait(ends, 300)

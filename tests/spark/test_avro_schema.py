@@ -51,7 +51,7 @@ def field(kind):
         ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "x DECIMAL(4,1)"),
     ],
 )
-def test_types_of_avro_are_columns(kind, found):
+def test_avro_types_become_spark_types(kind, found):
     assert spark_schema_of(field(kind)) == parse_schema(found)
 
 
@@ -104,7 +104,7 @@ def test_avro_schema_without_column_type_is_refused(text, said):
         spark_schema_of(text)
 
 
-def test_names_that_avro_does_not_allow_are_refused():
+def test_column_names_invalid_in_avro_are_refused():
     kind = parse_schema("ok INT, `a-b` INT, s STRUCT<`1`: ARRAY<STRUCT<`ü`: INT>>>")
     assert [each.partition(" is ")[0] for each in avro_name_faults(kind)] == [
         "a-b",

@@ -30,7 +30,7 @@ def body_of(value, schema):
     return stream.getvalue()
 
 
-def test_bodies_are_read_by_the_schema_of_their_writer():
+def test_avro_bodies_are_decoded_with_the_writers_schema():
     names = {"columns": "id,kind,note,kinds"}
     assert rows([body_of(VALUE, ORDER)], json.dumps(ORDER), "avro", **names) == [VALUE]
     assert rows([body_of(VALUE, ORDER)], json.dumps(ORDER), "avro", columns="note") == [
@@ -80,7 +80,7 @@ def test_avro_value_too_large_for_its_column_is_a_bad_record():
         rows([body_of({"id": 70_000}, schema)], "id SMALLINT", "avro")
 
 
-def test_uuids_are_texts():
+def test_avro_uuids_become_text_columns():
     kind = {"type": "string", "logicalType": "uuid"}
     fields = [
         {"name": "id", "type": kind},

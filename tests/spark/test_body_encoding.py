@@ -127,7 +127,7 @@ def test_encoded_json_body_has_every_field_type_in_its_portable_form():
     )
 
 
-def test_columns_of_messages_are_no_part_of_bodies():
+def test_message_columns_are_not_encoded_into_bodies():
     schema = parse_schema("keys STRING, id INT, tags STRING, name STRING")
     columns = [pa.array([value]) for value in ("k", 1, "t", "ada")]
     assert [json.loads(each) for each in bodies_of(schema, columns).to_pylist()] == [
@@ -155,7 +155,7 @@ def test_unencodable_row_is_named_by_row_and_partition():
         bodies_of(schema, [beyond])
 
 
-def test_rows_of_older_releases_become_the_same_bodies():
+def test_rows_are_encoded_to_the_same_bodies_as_by_older_releases():
     schema = parse_schema("keys STRING, id INT, inner STRUCT<a: ARRAY<INT>, m: MAP<STRING, INT>>")
     rows = [Row("k", 1, Row([1, None], {"x": 1})), Row("l", None, None)]
     encoder = encoder_of(schema)
@@ -169,7 +169,7 @@ def test_rows_of_older_releases_become_the_same_bodies():
 
 
 @pytest.mark.parametrize("kind", ["json", "avro", "msgpack"])
-def test_null_struct_of_fields_that_are_never_null_is_written(kind):
+def test_null_struct_with_non_nullable_fields_is_encoded(kind):
     inner = sql.StructType([sql.StructField("a", sql.IntegerType(), nullable=False)])
     schema = sql.StructType(
         [sql.StructField("s", inner), sql.StructField("l", sql.ArrayType(inner, False))]
@@ -190,6 +190,6 @@ def test_null_struct_of_fields_that_are_never_null_is_written(kind):
     assert found == [[{"s": None, "l": [{"a": 1}]}], [{"s": {"a": 1}, "l": None}]]
 
 
-def test_fields_that_are_never_null_are_written_as_well():
+def test_non_nullable_fields_are_encoded():
     schema = sql.StructType([sql.StructField("id", sql.LongType(), nullable=False)])
     assert bodies_of(schema, [pa.array([1])]).to_pylist() == [b'{"id":1}']

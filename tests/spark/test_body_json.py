@@ -161,7 +161,7 @@ def test_json_body_that_is_no_object_is_a_bad_record(body, said):
     assert values([good, body, good], "INT", onBadRecord="skip") == [7, 7]
 
 
-def test_objects_are_found_with_space_and_line_ends_in_and_around_them():
+def test_json_bodies_may_contain_spaces_and_newlines_anywhere():
     bodies = [b' {"v": 1}\r\n', b'{\n  "v":\n  2\n}\n', b'{"v": 3, "text": "NaN, Infinity"}']
     assert values(bodies, "INT") == [1, 2, 3]
 
@@ -185,7 +185,7 @@ def test_json_field_names_are_case_sensitive():
     assert values([b'{"V": 1}'], "INT") == [None]
 
 
-def test_good_and_bad_bodies_keep_their_order():
+def test_good_and_bad_json_bodies_keep_their_order():
     bodies = [b"bad" if at % 97 == 5 else b'{"v": %d}' % at for at in range(1_000)]
     expected = [None if at % 97 == 5 else at for at in range(1_000)]
     assert values(bodies, "INT", onBadRecord="null") == expected
@@ -268,7 +268,7 @@ def test_decimal_overflow_precheck_finds_all_candidates(scale, pieces):
 
 
 @given(st.lists(st.text('{}[]",:v1 \n\0xN', max_size=12), min_size=1, max_size=4))
-def test_garbage_that_is_taken_together_is_taken_alone_as_well(texts):
+def test_bulk_json_decoder_accepts_no_body_that_the_single_one_refuses(texts):
     decoder = decoder_of("INT")
     bodies = [text.encode() for text in texts]
     try:

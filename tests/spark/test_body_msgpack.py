@@ -30,7 +30,7 @@ class Order:
     ref: UUID | None = None
 
 
-def test_bodies_of_the_clients_serializer_become_columns():
+def test_msgpack_bodies_of_the_clients_serializer_become_columns():
     order = Order(
         2**53 + 1,
         NOON.date(),

@@ -14,7 +14,7 @@ from rmq_spark.spark.options.values import BodyFormat
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 
 
-def test_bodies_are_bytes_unless_options_say_otherwise():
+def test_bodies_are_bytes_by_default():
     given = {"namesrvAddr": "localhost:9876", "topic": "orders"}
     assert read_options(given).body == write_options(given).body == BINARY_BODIES
     assert BINARY_BODIES.format is BodyFormat.BINARY

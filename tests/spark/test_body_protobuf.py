@@ -136,7 +136,7 @@ def test_every_protobuf_type_keeps_its_extremes(tmp_path, kind, type_, values):
     assert [row["v"] for row in found] == values
 
 
-def test_unknown_fields_are_ignored_and_unknown_enum_numbers_named_as_by_java(orders, tmp_path):
+def test_unknown_protobuf_fields_are_ignored_and_enum_numbers_named_as_in_java(orders, tmp_path):
     newer = {**KIND["Kind"], "LOST": 7}
     more = {"Order": {**ORDER["Order"], "extra": "string"}, "Line": ORDER["Line"]}
     path = tmp_path / "newer.desc"
@@ -272,7 +272,7 @@ def bodies_of(encoder, *columns):
     ]
 
 
-def test_columns_become_fields_by_name_and_fields_without_a_column_are_not_set(orders):
+def test_protobuf_fields_get_columns_by_name_and_others_stay_unset(orders):
     encoder = encoder_for(orders, "note STRING, keys STRING, id BIGINT")
     found = bodies_of(encoder, pa.array(["a", None]), pa.array(["k", "l"]), pa.array([1, 2]))
     assert found == [body_of(orders, id=1, note="a"), body_of(orders, id=2)]
@@ -291,7 +291,7 @@ def test_columns_become_fields_by_name_and_fields_without_a_column_are_not_set(o
         ("ratios MAP<STRING, DOUBLE>", "column ratios (key) is string, but bodies have int"),
     ],
 )
-def test_columns_that_the_message_does_not_have_are_refused(orders, schema, said):
+def test_columns_missing_in_the_protobuf_message_are_refused(orders, schema, said):
     with pytest.raises(SchemaError) as caught:
         encoder_for(orders, schema)
     assert said in str(caught.value)
@@ -310,7 +310,7 @@ def test_columns_that_the_message_does_not_have_are_refused(orders, schema, said
         ("id BIGINT", 0, "all fields have their default values, which have no bytes"),
     ],
 )
-def test_row_that_no_message_can_have_is_named_with_its_field(orders, schema, value, said):
+def test_row_unencodable_in_protobuf_is_named_with_its_field(orders, schema, value, said):
     encoder = encoder_for(orders, schema)
     (kind,) = encoder.arrow_types.values()
     good = {"id BIGINT": 1, "kind STRING": "OLD"}.get(schema)
@@ -321,7 +321,7 @@ def test_row_that_no_message_can_have_is_named_with_its_field(orders, schema, va
     assert said in str(caught.value)
 
 
-def test_row_with_two_of_a_oneof_is_refused(orders):
+def test_row_with_two_fields_of_a_protobuf_oneof_is_refused(orders):
     encoder = encoder_for(orders, "card STRING, cash INT")
     ok = bodies_of(encoder, pa.array(["a", None]), pa.array([None, 1], pa.int32()))
     assert ok == [body_of(orders, card="a"), body_of(orders, cash=1)]
@@ -354,7 +354,7 @@ RECURSIVE = {"M": {"id": "int64", "inner": "N"}, "N": {"all": "repeated M"}}
     ],
     ids=["misspelt", "none", "empty", "recursive", "struct", "deep"],
 )
-def test_message_that_cannot_be_read_is_refused_at_load(tmp_path, messages, name, said):
+def test_protobuf_message_with_unsupported_types_is_refused_at_load(tmp_path, messages, name, said):
     options = options_for(tmp_path, messages, name, enums=KIND)
     with pytest.raises(OptionError) as caught:
         options_of("protobuf", **{key: each for key, each in options.items() if each})
@@ -378,7 +378,7 @@ def test_message_that_cannot_be_read_is_refused_at_load(tmp_path, messages, name
     ],
     ids=["missing", "text", "empty", "import", "type"],
 )
-def test_descriptor_file_that_cannot_be_used_is_refused_at_load(tmp_path, content, said):
+def test_invalid_protobuf_descriptor_file_is_refused_at_load(tmp_path, content, said):
     path = tmp_path / "m.desc"
     if content is not None:
         path.write_bytes(content)
@@ -387,7 +387,7 @@ def test_descriptor_file_that_cannot_be_used_is_refused_at_load(tmp_path, conten
     assert str(caught.value).startswith(f"option bodyDescriptor: {path} cannot be used: {said}")
 
 
-def test_short_names_of_messages_are_enough_if_unique(tmp_path):
+def test_unique_short_protobuf_message_names_are_accepted(tmp_path):
     files = [
         file_of({"M": {"v": "int64"}}, package=name, name=f"{name}.proto") for name in ("a", "b")
     ]

@@ -63,7 +63,7 @@ def read(bodies, registry, kind="avro", schema=None, **more):
 # ---- source
 
 
-def test_newest_schema_gives_the_columns_and_each_body_is_read_by_its_own(registry):
+def test_registry_columns_follow_the_newest_schema_and_bodies_their_own(registry):
     old, new = registry.add(SUBJECT, FIRST), registry.add(SUBJECT, SECOND)
     bodies = [
         avro(old, FIRST, {"id": 1, "note": "a"}),
@@ -241,7 +241,7 @@ def test_registry_that_is_down_is_waited_for_and_then_fails_the_task(registry, m
     assert read([body], registry, **how) == [{"id": 1}]
 
 
-def test_registry_that_comes_back_is_asked_again(registry, monkeypatch, caplog):
+def test_task_retries_a_registry_until_it_is_back(registry, monkeypatch, caplog):
     header = registry.add(SUBJECT, FIRST)
     body = avro(header, FIRST, {"id": 1, "note": "a"})
     registry.status = 503
@@ -319,7 +319,7 @@ def test_first_registry_that_answers_is_used(registry):
         ({"bodySchema": "id INT"}, "bodySchema: with bodyRegistry it must be an Avro schema. Give"),
     ],
 )
-def test_subject_that_cannot_be_read_is_refused_at_load(registry, more, said):
+def test_unreadable_registry_subject_is_refused_at_load(registry, more, said):
     registry.add(SUBJECT, FIRST)
     registry.add("broken", {"type": "record", "name": "R", "fields": [{"name": "a", "type": "b"}]})
     with pytest.raises(OptionError, match=said) as caught:
@@ -438,7 +438,7 @@ def load_registered(room, registry, **more):
 
 
 @pytest.mark.deep
-def test_new_columns_are_read_once_the_query_is_restarted(sink, registry, tmp_path):
+def test_new_registry_schema_columns_are_read_after_a_restart(sink, registry, tmp_path):
     spark, seen = sink.spark, []
     options = load_registered(sink, registry)
 

@@ -22,7 +22,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize("text", TAKEN)
-def test_ddl_is_read_as_spark_reads_it(spark, text):
+def test_body_schema_ddl_is_parsed_as_by_spark(spark, text):
     ours = parse_schema(text)
     theirs = StructType.fromDDL(text)
     for field in theirs.fields:

@@ -97,7 +97,7 @@ def times_by_queue(dice, topic, now_ms):
 @pytest.mark.parametrize(
     "ending", [offsets_as_ends, one_offset_and_the_present_end, a_time, times_by_queue]
 )
-def test_runs_up_to_an_end_read_what_lies_before_it_once(broker, ending, seed):
+def test_bounded_runs_read_each_message_before_the_end_once(broker, ending, seed):
     dice, topic = Random(seed), f"{ending.__name__}-{seed}"
     broker.create_topic(topic, QUEUES)
     broker.send(topic, "the first")

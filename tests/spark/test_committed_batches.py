@@ -93,7 +93,7 @@ def test_batch_committed_twice_counts_as_first_committed(sink, started):
     assert read_by(query) == sorted(expected)
 
 
-def test_queries_that_write_to_one_topic_have_a_sequence_each(
+def test_committed_batches_of_several_queries_have_separate_sequences(
     sink, started, monkeypatch, rocketpoll_broker, topic
 ):
     other = CommittingSink(monkeypatch, rocketpoll_broker, topic, query="from-a-new-checkpoint")
@@ -141,7 +141,7 @@ def test_available_now_query_ends_with_the_commits_at_its_start(sink, started):
     assert read_by(query) == sorted(expected)
 
 
-def test_tags_are_compared_by_the_tasks(rocketpoll_broker, topic, sink, started):
+def test_committed_read_compares_tags_in_tasks(rocketpoll_broker, topic, sink, started):
     expected = sink.write(0, sink.rows(2))
     with rocketpoll_broker.producer() as producer:
         producer.send(Message(topic, b"of another producer", tags="paid"))
@@ -156,7 +156,7 @@ def test_committed_query_waits_for_the_first_commit(sink, started):
     assert read_by(query) == sorted(expected)
 
 
-def test_times_are_those_of_commits(sink, started):
+def test_committed_read_positions_by_time_use_commit_times(sink, started):
     expected = sink.write(0, sink.rows(2))
     assert read_by(started(startingOffsets="-1h")) == sorted(expected)
     assert read_by(started(startingOffsets="latest")) == []

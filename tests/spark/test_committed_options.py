@@ -91,7 +91,7 @@ def test_exactly_once_stream_without_a_checkpoint_or_with_delays_is_refused():
 
 
 @pytest.mark.parametrize("size", ["64", "300"])
-def test_messages_in_which_no_manifest_fits_are_refused(size):
+def test_max_message_bytes_too_small_for_a_manifest_is_refused(size):
     said = refused(write_options, {**EXACTLY_ONCE, "maxMessageBytes": size})
     assert (
         "option maxMessageBytes: exactly_once stores a manifest of up to 526 bytes with each batch"
@@ -140,7 +140,7 @@ def test_sink_name_defaults_to_its_topic():
     assert write_options(EXACTLY_ONCE).sink_name is None
 
 
-def test_delays_and_complete_mode_are_refused_there_as_well():
+def test_visible_to_all_refuses_delays_and_complete_mode():
     source = RocketPollDataSource(written())
     delayed = schema_of("body string, delayLevel int")
     assert "Drop column delayLevel" in refused(lambda: source.streamWriter(delayed, False))

@@ -34,7 +34,7 @@ def named(*spans_and_bodies):
     return spans.spans
 
 
-def test_spans_that_adjoin_are_joined_while_they_are_small(monkeypatch):
+def test_adjacent_committed_spans_are_merged_up_to_a_limit(monkeypatch):
     at_once = named((7, ["a", "bb", "ccc"]))
     assert [span[1:3] + span[4:] for span in at_once] == [(7, 3, 6)]
     assert named((7, ["a"]), (8, ["bb", "ccc"])) == at_once
@@ -84,7 +84,7 @@ def offsets(options, *spans):
     return [row["queueOffset"] for some in rows for row in some]
 
 
-def test_rows_are_read_as_they_were_committed(rocketpoll_broker, rocketpoll_topic, span):
+def test_committed_rows_round_trip(rocketpoll_broker, rocketpoll_topic, span):
     options = options_for(rocketpoll_broker, rocketpoll_topic)
     assert offsets(options, span, span) == [0, 1, 2, 0, 1, 2]
     tagged = options_for(rocketpoll_broker, rocketpoll_topic, tags="b")
@@ -129,7 +129,7 @@ def test_only_committed_bodies_are_decoded(rocketpoll_broker, rocketpoll_topic, 
     assert "incomplete or were replaced" in caplog.text
 
 
-def test_texts_of_committed_rows_are_columns(rocketpoll_broker, rocketpoll_topic, span):
+def test_committed_rows_are_decoded_as_text_columns(rocketpoll_broker, rocketpoll_topic, span):
     schema = pa.schema([("body", pa.string())])
     options = options_for(rocketpoll_broker, rocketpoll_topic, bodyFormat="text")
     [batch] = read_spans(options, schema, SpanGroup((span,)))

@@ -68,7 +68,7 @@ def rows_of(broker, columns, end, **options):
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_messages_damaged_in_any_way_become_letters_and_all_others_rows(tmp_path):
+def test_damaged_messages_become_dead_letters_and_all_others_rows(tmp_path):
     with EmbeddedBroker(tmp_path) as broker:
         topic = BadTopic(broker, tmp_path)
         assert run(broker, **TO_DEAD) == sorted(topic.sound)
@@ -91,7 +91,7 @@ def test_messages_damaged_in_any_way_become_letters_and_all_others_rows(tmp_path
     assert {letter.keys for letter in found.values()} == {("every",)}
 
 
-def test_record_whose_end_is_unknown_leaves_a_letter_with_its_place(broker, monkeypatch):
+def test_record_of_unknown_size_becomes_a_dead_letter_with_its_position(broker, monkeypatch):
     send(broker, "T", 0, "a", "b")
 
     pull = bulk_pull.BulkPull.__iter__
@@ -109,7 +109,7 @@ def test_record_whose_end_is_unknown_leaves_a_letter_with_its_place(broker, monk
     assert found[0].body == found[0].properties["DLQ_ERROR"].encode()
 
 
-def test_body_of_another_format_becomes_a_letter_with_all_its_properties(broker, caplog):
+def test_body_of_another_format_becomes_a_dead_letter_with_its_properties(broker, caplog):
     send_bodies(broker, b"good", b"\xff", b"good", tags="t", keys=["a", "b"], properties={"p": "q"})
     assert [row["body"] for row in rows_of(broker, "body string", 3, **TEXT)] == ["good", "good"]
     [letter] = letters(broker)
@@ -123,7 +123,7 @@ def test_body_of_another_format_becomes_a_letter_with_all_its_properties(broker,
     assert "onBadRecord=dead_letter applied to 1 message of a task" in caplog.text
 
 
-def test_compressed_body_stays_compressed(broker):
+def test_dead_letter_keeps_its_compressed_body(broker):
     body = b"\xff" + b"x" * 10_000
     send_bodies(broker, body)
     rows_of(broker, "body string", 1, **TEXT)
@@ -132,7 +132,7 @@ def test_compressed_body_stays_compressed(broker):
     assert letter.sys_flag & 0x701 == original.sys_flag & 0x701 != 0
 
 
-def test_message_that_tags_leave_out_becomes_no_letter(broker):
+def test_filtered_out_message_becomes_no_dead_letter(broker):
     send_bodies(broker, b"\xff", tags="Aa")
     send_bodies(broker, b"\xff", tags="BB")  # a tag with the same hash
     rows_of(broker, "body string", 2, tags="BB", **TEXT)
@@ -151,7 +151,7 @@ def test_dead_letters_are_stored_before_later_rows_are_returned(broker):
     rows.close()
 
 
-def test_batch_that_runs_again_sends_letters_with_the_same_ids(broker):
+def test_repeated_batch_sends_dead_letters_with_the_same_ids(broker):
     send_bodies(broker, b"good", b"\xff", b"\xfe", b"good")
     query = Engine(broker.address, subscribe="T", **TEXT)
     query.schema = schema_of("topic string, queueId int, queueOffset bigint, body string")
@@ -174,7 +174,7 @@ def test_batch_that_runs_again_sends_letters_with_the_same_ids(broker):
     assert all(len(set(each)) == 1 for each in ids.values())
 
 
-def test_lookup_by_key_sends_letters(broker):
+def test_key_read_sends_dead_letters(broker):
     send_bodies(broker, b"good", b"\xff", keys="k")
     options = options_for(broker, "T", key="k", **TEXT)
     schema = arrow_schema_of(schema_of("body string"))
@@ -187,7 +187,7 @@ def test_lookup_by_key_sends_letters(broker):
     assert origins(letters(broker)) == [1]
 
 
-def test_committed_rows_of_another_format_become_letters(broker):
+def test_committed_rows_of_another_format_become_dead_letters(broker):
     bodies = [b"good", b"\xff"]
     send_bodies(broker, *bodies)
     sums = sums_of(pa.array(bodies, pa.binary()))
@@ -200,7 +200,7 @@ def test_committed_rows_of_another_format_become_letters(broker):
     assert letter.body == b"\xff"
 
 
-def test_namespace_is_that_of_the_source(broker):
+def test_dead_letter_topic_is_in_the_namespace_of_the_source(broker):
     broker.create_topic("eu%T", 1)
     send_bodies(broker, b"\xff", topic="eu%T")
     options = options_for(broker, "T", namespace="eu", **TEXT)
@@ -209,7 +209,7 @@ def test_namespace_is_that_of_the_source(broker):
     assert origins(letters(broker, "eu%dead")) == [0]
 
 
-def test_task_fails_if_letters_cannot_be_stored():
+def test_task_fails_if_dead_letters_cannot_be_stored():
     with EmbeddedBroker(autoCreateTopicEnable=False) as broker:
         broker.create_topic("T", 1)
         send_bodies(broker, b"\xff")
@@ -220,7 +220,7 @@ def test_task_fails_if_letters_cannot_be_stored():
             rows_of(broker, "body string", 1, **TEXT)
 
 
-def test_letter_over_the_brokers_limit_names_the_setting():
+def test_dead_letter_over_the_brokers_limit_names_the_setting():
     with EmbeddedBroker(maxMessageSize=20_000) as broker:
         broker.create_topic("T", 1)
         send_bodies(broker, b"\xff", properties={"p": "x" * 32_000})  # no space for more properties
@@ -228,7 +228,7 @@ def test_letter_over_the_brokers_limit_names_the_setting():
             rows_of(broker, "body string", 1, **TEXT)
 
 
-def test_two_queries_that_send_letters_to_each_other_end_with_an_error(broker):
+def test_two_queries_sending_dead_letters_to_each_other_fail(broker):
     send_bodies(broker, b"\xff")
     rows_of(broker, "body string", 1, **TEXT)
     back = {**TEXT, "deadLetterTopic": "T"}
@@ -272,7 +272,7 @@ def test_readable_rows_continue_and_dead_letters_are_in_the_topic(source):
     assert ids == [letter.msgId] * 2
 
 
-def test_spark_says_at_load_that_the_topic_is_the_sources_own(source):
+def test_load_refuses_the_sources_own_topic_as_dead_letter_topic(source):
     topic = source.cluster.topic(1)
     with pytest.raises(Exception, match="deadLetterTopic") as raised:
         source.load(topic=topic, onBadRecord="dead_letter", deadLetterTopic=topic)

@@ -73,7 +73,7 @@ def test_sink_without_the_right_is_refused_at_its_start(admin, options):
         check_writable(write_options(wanted))
 
 
-def test_query_whose_right_is_revoked_fails_and_continues_when_it_is_back(broker, admin, options):
+def test_query_with_a_revoked_right_fails_and_continues_after_a_grant(broker, admin, options):
     for policy in (GROUP, MAY_READ):
         admin.create_acl(policy)
     query = Engine(broker.address)

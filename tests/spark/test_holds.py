@@ -5,7 +5,7 @@ import threading
 from support.spark.source_queries import queue_of, queues_of, send
 
 
-def test_waiting_ends_with_a_message(rocketpoll_broker, rocketpoll_topic):
+def test_idle_wait_ends_with_a_message(rocketpoll_broker, rocketpoll_topic):
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
         ends = queues.ends(queues.discover())
         sender = threading.Timer(0.05, send, (rocketpoll_broker, rocketpoll_topic, 2, "a"))
@@ -15,7 +15,7 @@ def test_waiting_ends_with_a_message(rocketpoll_broker, rocketpoll_topic):
         assert queues.ends(ends)[queue_of(rocketpoll_topic, 2)] == 1
 
 
-def test_waiting_ends_with_its_time(rocketpoll_broker, rocketpoll_topic):
+def test_idle_wait_ends_with_its_timeout(rocketpoll_broker, rocketpoll_topic):
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
         ends = queues.ends(queues.discover())
         queues.wait(ends, 30)

@@ -59,7 +59,7 @@ def test_batch_progress_contains_the_lag_per_queue(rocketpoll_topic, half_read):
     assert lag.bytes == first.bytes
 
 
-def test_progress_may_be_what_its_json_holds(half_read):
+def test_lag_accepts_the_progress_as_parsed_json(half_read):
     progress, _, _ = half_read
     as_json = {"sources": [vars(source) for source in progress.sources]}
     assert lag_of(as_json) == lag_of(progress)
@@ -78,7 +78,9 @@ def test_lag_without_source_progress_is_none(sources):
     assert lag_of({"sources": sources}) is None
 
 
-def test_brokers_can_be_asked_at_any_time(rocketpoll_broker, rocketpoll_topic, half_read):
+def test_lag_can_be_queried_from_brokers_at_any_time(
+    rocketpoll_broker, rocketpoll_topic, half_read
+):
     _, end, _ = half_read
     send(rocketpoll_broker, rocketpoll_topic, 1, "f", "g")
     lag = lag_now(end.to_json(), rocketpoll_broker.address)

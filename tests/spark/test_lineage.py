@@ -103,7 +103,7 @@ def test_query_without_topics_reports_nothing_unless_its_outputs_are_named(clien
     ]
 
 
-def test_event_that_cannot_be_sent_is_logged(caplog):
+def test_lineage_event_that_cannot_be_sent_is_logged(caplog):
     class Broken:
         def emit(self, _):
             raise OSError("connection refused")
@@ -120,24 +120,24 @@ def test_event_that_cannot_be_sent_is_logged(caplog):
         ("ns:9876", {"totals": "daily"}, r"outputs: needed lists .*\{'totals': \['daily'\]\}"),
     ],
 )
-def test_wrong_arguments_are_refused(client, namesrv, outputs, said):
+def test_lineage_listener_refuses_wrong_arguments(client, namesrv, outputs, said):
     with pytest.raises((MessageRejected, TypeError), match=said):
         LineageListener(client, namesrv, outputs=outputs)
 
 
-def test_client_that_sends_no_events_is_refused():
+def test_lineage_refuses_a_client_that_sends_no_events():
     with pytest.raises(TypeError, match="client: needed an OpenLineageClient, found None"):
         LineageListener(None, "ns:9876")
 
 
-def test_missing_package_is_named(monkeypatch):
+def test_lineage_without_openlineage_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "openlineage.client.event_v2", None)
     with pytest.raises(SetUpError, match="pip install openlineage-python"):
         LineageListener(object(), "ns:9876")
 
 
 @pytest.mark.deep
-def test_stream_of_spark_reports_its_topics(
+def test_lineage_of_a_spark_stream_reports_its_topics(
     spark, client, log, rocketpoll_broker, rocketpoll_topic, tmp_path
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"ab")

@@ -23,7 +23,7 @@ from rmq_spark.spark.options.table import OPTIONS, Use
         ("1 MIN", 60000),
     ],
 )
-def test_durations_have_units(text, ms):
+def test_duration_option_has_a_unit(text, ms):
     assert values.milliseconds("o", text) == ms
 
 
@@ -37,7 +37,7 @@ def test_invalid_duration_option_is_refused_by_name(text):
     ("text", "size"),
     [("1", 1), ("64k", 65_536), ("8mb", 8 << 20), ("1G", 1 << 30), ("2 t", 2 << 40), ("9b", 9)],
 )
-def test_sizes_have_units(text, size):
+def test_size_option_has_a_unit(text, size):
     assert values.size_in_bytes("o", text) == size
 
 
@@ -48,7 +48,7 @@ def test_invalid_size_option_is_refused(text):
 
 
 @pytest.mark.parametrize("text", ["-1", "1.0", "", "one", "0x1", "٣"])  # Arabic digits
-def test_whole_numbers_are_ascii_digits(text):
+def test_number_option_consists_of_ascii_digits(text):
     with pytest.raises(OptionError, match="needed a whole number from 0 on"):
         values.whole_number("o", text)
 
@@ -134,7 +134,7 @@ def test_timestamp_within_two_days_of_1970_is_refused(text):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 1}}'])
-def test_json_has_to_be_an_object_with_each_name_once(text):
+def test_json_option_must_be_an_object_with_unique_names(text):
     with pytest.raises(OptionError, match="option o"):
         values.json_object("o", text)
 
@@ -142,11 +142,11 @@ def test_json_has_to_be_an_object_with_each_name_once(text):
 # ---- the table of options
 
 
-def test_names_differ_in_more_than_their_case():
+def test_option_names_differ_in_more_than_their_case():
     assert len({name.lower() for name in OPTIONS}) == len(OPTIONS)
 
 
-def test_aliases_lead_to_options_that_are_none():
+def test_option_aliases_lead_to_options_that_are_no_aliases():
     for name, option in OPTIONS.items():
         assert option.uses
         assert option.meaning
@@ -154,7 +154,7 @@ def test_aliases_lead_to_options_that_are_none():
             assert OPTIONS[option.alias_of].alias_of is None, name
 
 
-def test_every_use_has_its_required_options():
+def test_every_option_use_has_its_required_options():
     for use in Use:
         assert use in OPTIONS["namesrvAddr"].uses
         assert use in OPTIONS["topic"].uses
@@ -183,11 +183,11 @@ def test_source_reads_exactly_the_named_topics():
         ("orders.*", None, "eu%orders-1", False),
     ],
 )
-def test_pattern_selects_by_the_name_within_the_namespace(pattern, namespace, topic, is_selected):
+def test_topic_pattern_matches_names_within_the_namespace(pattern, namespace, topic, is_selected):
     assert selects(Selection(pattern=pattern, namespace=namespace), topic) is is_selected
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "RMQ_SYS_TRACE_TOPIC", "%DLQ%group", "DefaultCluster"])
-def test_brokers_and_groups_have_topics_of_their_own(topic):
+def test_topics_of_brokers_and_groups_are_recognized(topic):
     assert is_broker_topic(topic)
     assert not is_broker_topic("orders")

@@ -99,7 +99,7 @@ def test_checkpoint_location_is_accepted_as_sink_option():
     assert write_options({**NEEDED, "checkpointLocation": "/x"}).topic == "orders"
 
 
-def test_streams_and_batches_have_some_options_of_their_own():
+def test_options_of_streams_are_refused_in_batches_and_vice_versa():
     with pytest.raises(
         OptionError, match="option maxOffsetsPerTrigger: it applies to streams only"
     ):
@@ -152,7 +152,7 @@ def test_empty_option_is_refused():
         assert said == f"option {name}: it is empty. Give it a value, or remove it"
 
 
-def test_topics_are_a_list_a_pattern_or_queues():
+def test_topic_options_are_a_list_a_pattern_or_queues():
     assert read_options({"namesrvAddr": "a:1", "subscribe": "a, b ,a"}).selection.topics == (
         "a",
         "b",
@@ -181,7 +181,7 @@ def test_topics_are_a_list_a_pattern_or_queues():
         {"assign": '{"T": ["0"]}'},
     ],
 )
-def test_topics_of_likely_mistakes_are_refused(given):
+def test_likely_mistakes_in_topic_options_are_refused(given):
     refused({"namesrvAddr": "a:1", **given})
 
 
@@ -189,7 +189,7 @@ def test_missing_topic_option_is_refused():
     assert refused({"namesrvAddr": "a:1"}).startswith("option topic: it is required. Give")
 
 
-def test_limits_and_times():
+def test_limit_and_time_options_are_parsed():
     options = read(
         maxOffsetsPerTrigger="100",
         minOffsetsPerTrigger="10",
@@ -217,19 +217,19 @@ def test_starting_offsets_by_timestamp_strategy_is_error_or_latest(text, at_end)
     )
 
 
-def test_positions_by_queue():
+def test_position_options_by_queue_are_parsed():
     starting = read(startingOffsets='{"orders": {"b": {"0": 5}}}').starting
     assert starting.position_of("orders", "b", 0) == OffsetPosition(5)
 
 
-def test_secrets_are_kept_and_never_shown():
+def test_secret_options_are_kept_and_never_shown():
     options = read(accessKey="me", secretKey="s3cr3t", securityToken="t0k3n")
     assert options.access.credentials == Credentials("me", "s3cr3t", "t0k3n")
     assert "s3cr3t" not in repr(options)
     assert "t0k3n" not in repr(options)
 
 
-def test_options_travel_to_tasks():
+def test_options_survive_pickling():
     options = read(
         accessKey="me", secretKey="s3cr3t", startingOffsets='{"orders": -2}', tags="a || b"
     )
@@ -263,7 +263,7 @@ def test_write_options_parse_message_size_and_row_ids():
     assert write_options({**NEEDED, "rowIds": "Keys"}).row_ids is RowIds.KEYS
 
 
-def test_rows_that_everybody_sees_once_have_no_ids_unless_they_are_asked_for():
+def test_visible_to_all_rows_have_no_ids_by_default():
     once = {**NEEDED, "delivery": "exactly_once", "topic": "T"}
     assert write_options(once).row_ids is RowIds.POSITIONS
     assert write_options({**once, "visibleTo": "all"}).row_ids is RowIds.NONE
@@ -364,6 +364,6 @@ KEYS = {"accessKey": "me", "secretKey": "s3cr3t"}
         ({**KEYS, "localFiles": "false"}, False, False),
     ],
 )
-def test_local_files_are_read_over_a_secured_connection_only_if_asked_for(given, reads, wants):
+def test_local_files_are_read_over_tls_only_on_request(given, reads, wants):
     options = read(**given)
     assert (options.reads_files, options.warns_without_files) == (reads, wants)

@@ -60,7 +60,7 @@ def test_rate_limit_below_queue_count_prefers_longest_waiting():
     }
 
 
-def test_bytes_become_rows_by_the_queues_sizes():
+def test_byte_limit_becomes_rows_by_each_queues_message_size():
     given_backlogs = {A: Backlog(100), B: Backlog(100)}
     assert rows_within_bytes(given_backlogs, {A: 10.0, B: 30.0}, 4_000) == 200
     assert rows_within_bytes(given_backlogs, {A: 10.0, B: 30.0}, 2_000) == 100
@@ -75,7 +75,7 @@ ranges = st.dictionaries(
 
 
 @given(ranges, st.none() | st.integers(1, 60), st.none() | st.integers(1, 500))
-def test_pieces_cover_each_offset_once(given_ranges, pieces_min, rows_max):
+def test_planned_pieces_cover_each_offset_once(given_ranges, pieces_min, rows_max):
     found = divide_ranges(given_ranges, pieces_min, rows_max)
     for queue, (start, end) in given_ranges.items():
         at = start

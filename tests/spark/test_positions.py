@@ -59,7 +59,7 @@ def test_quoted_offset_is_refused_instead_of_parsed_as_a_date(text):
 
 
 @pytest.mark.parametrize(("text", "name"), [("-1", "latest"), ("-2", "earliest")])
-def test_kafkas_numbers_outside_of_json_could_be_counts(text, name):
+def test_bare_numbers_as_positions_are_refused(text, name):
     with pytest.raises(
         OptionError, match=rf'{text} is ambiguous\. Write {name}, or "{text} messages"'
     ):
@@ -70,7 +70,7 @@ def at(tree, topic="T", broker="b", queue=0):
     return parse_positions("startingOffsets", json.dumps(tree)).position_of(topic, broker, queue)
 
 
-def test_json_names_topic_broker_and_queue():
+def test_json_positions_name_topic_broker_and_queue():
     tree = {"T": {"b": {"0": 23, "1": -1}, "c": {"0": "-10m"}}}
     assert at(tree) == OffsetPosition(23)
     assert at(tree, queue=1) == OffsetPosition(LATEST)
@@ -106,7 +106,7 @@ def test_offset_json_of_a_checkpoint_is_a_valid_position():
     assert at(tree) == OffsetPosition(4)
 
 
-def test_topics_may_be_called_as_the_parts_of_a_checkpoint():
+def test_topics_may_be_named_like_the_fields_of_a_checkpoint_offset():
     tree = {"v": {"b": {"0": 4}}, "offsets": {"b": {"0": 5}}}
     assert at(tree, topic="v") == OffsetPosition(4)
     assert at(tree, topic="offsets") == OffsetPosition(5)
@@ -133,7 +133,7 @@ def test_invalid_position_tree_is_refused_by_option_name(tree):
         at(tree)
 
 
-def test_times_by_queue():
+def test_position_times_by_queue_are_parsed():
     positions = parse_times(
         "startingOffsetsByTimestamp", '{"T": {"b": {"0": 1000, "1": "1970-01-01T00:00:02Z"}}}'
     )

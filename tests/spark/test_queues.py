@@ -26,7 +26,7 @@ def test_queue_starts_and_ends_are_queried(rocketpoll_broker, rocketpoll_topic):
         assert set(queues.starts(which).values()) == {0}
 
 
-def test_single_messages_have_a_time_and_a_size(rocketpoll_broker, rocketpoll_topic):
+def test_queue_client_returns_time_and_size_of_a_message(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b" * 100)
     message = rocketpoll_broker.messages(rocketpoll_topic)[1]
     queue = queue_of(rocketpoll_topic)

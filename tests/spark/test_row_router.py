@@ -38,7 +38,7 @@ def refused(**given):
     return str(raised.value)
 
 
-def test_rows_of_one_topic_stay_together():
+def test_row_router_keeps_rows_of_one_topic_together():
     (only,) = routed(tags=["a", "b"])
     assert where([only]) == {("T", None): b"0 1"}
     assert only.first_row == 100
@@ -102,7 +102,7 @@ def test_sink_row_queue_must_exist_on_exactly_one_broker():
     )
 
 
-def test_rows_with_times_of_delivery_go_apart_with_their_times():
+def test_row_router_separates_timer_rows_with_their_times():
     found = routed(deliverAt=[None, 5, None, 7], delayLevel=[0, 0, 2, 0], shardingKey=["x"] * 4)
     assert [(each.has_delays, each.delay_level, where_in(each)) for each in found] == [
         (True, 0, {"body": [b"1", b"3"], "deliverAt": [5, 7]}),
@@ -116,7 +116,7 @@ def where_in(each):
     return {name: values for name, values in each.rows.to_pydict().items() if name != "row"}
 
 
-def test_delayed_rows_go_by_their_level():
+def test_row_router_groups_delayed_rows_by_level():
     found = routed(delayLevel=[0, 3, 0, 5, 3], shardingKey=["x"] * 5)
     assert [(each.delay_level, each.rows.column("body").to_pylist()) for each in found] == [
         (0, [b"0", b"2"]),

@@ -106,7 +106,7 @@ def test_stream_with_killed_executors_has_each_row_once(sink, kind, deaths, way,
 
 
 @pytest.mark.parametrize("ids", ["keys", "true"])
-def test_ids_of_a_task_that_has_another_order_when_it_is_run_again(sink, deaths, ids):
+def test_row_ids_by_keys_survive_a_retry_in_another_order_and_positions_do_not(sink, deaths, ids):
     """Ids from keys stay the same; ids from positions then belong to other rows."""
 
     def turned(rows):

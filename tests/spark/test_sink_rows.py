@@ -45,7 +45,7 @@ def refused(first_row=0, **given):
     return str(raised.value)
 
 
-def test_bodies_are_text_or_bytes_of_any_width():
+def test_sink_bodies_are_text_or_bytes_of_any_arrow_type():
     for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
         rows = checked(body=pa.array(["ä", "b"], pa.string()).cast(kind))
         assert rows.column("body").to_pylist() == ["ä".encode(), b"b"]
@@ -80,7 +80,7 @@ def test_sink_keys_are_a_text_or_an_array_and_empty_ones_are_null():
     assert column("keys", lists.slice(0, 2)) == ["a b", None]
 
 
-def test_texts_that_would_be_read_as_something_else_are_refused():
+def test_sink_texts_that_would_be_parsed_differently_are_refused():
     assert "row 1 of partition 3, column tags: it has the character" in refused(
         tags=["a", "b\x02c"]
     )
@@ -92,7 +92,7 @@ def test_texts_that_would_be_read_as_something_else_are_refused():
     )
 
 
-def test_numbers_of_all_widths_are_brought_to_32_bits():
+def test_sink_numbers_of_all_widths_are_converted_to_32_bits():
     rows = checked(flag=pa.array([-1, None], pa.int64()), delayLevel=pa.array([3, None], pa.int8()))
     assert rows.column("flag").to_pylist() == [-1, 0]
     assert rows.column("delayLevel").to_pylist() == [3, 0]
@@ -104,7 +104,7 @@ def test_numbers_of_all_widths_are_brought_to_32_bits():
     )
 
 
-def test_times_of_delivery_become_milliseconds_and_are_never_early():
+def test_sink_timer_times_become_milliseconds_and_are_never_early():
     micros = pa.array(
         [None, 1_700_000_000_000_000, 1_700_000_000_000_001], pa.timestamp("us", "UTC")
     )
@@ -117,7 +117,7 @@ def test_times_of_delivery_become_milliseconds_and_are_never_early():
     )
 
 
-def test_properties_without_a_value_are_left_out():
+def test_sink_omits_properties_without_a_value():
     maps = pa.array([[("a", "1"), ("b", None), ("c", "")], None, [], [("d", "2")]], MAPS)
     assert column("properties", maps) == [[("a", "1")], [], [], [("d", "2")]]
     assert column("properties", maps.slice(3)) == [[("d", "2")]]
@@ -165,7 +165,7 @@ def test_property_with_an_empty_name_and_a_value_is_refused():
     assert column("properties", neither) == [[("a", "1")]]
 
 
-def test_properties_must_fit_into_their_16_bits():
+def test_sink_row_properties_must_fit_into_16_bits():
     fits = [("a", "x" * 20_000)]
     assert checked(properties=pa.array([fits], MAPS), keys=["k" * 12_000]).num_rows == 1
     problem = refused(properties=pa.array([[], fits], MAPS), keys=["k", "k" * 13_000])
@@ -192,7 +192,7 @@ def test_sink_row_id_is_the_same_when_its_task_is_retried():
     assert rows.column("row").to_pylist() == [5, 6]
 
 
-def test_ids_by_keys_are_the_same_wherever_a_row_is():
+def test_row_ids_by_keys_do_not_depend_on_the_position():
     """After a shuffle, a row may be in another partition and at another position."""
     expected = {"k1": "q:7:keys:k1", "k2 k3": "q:7:keys:k2 k3"}
     for keys, task in ((["k1", "k2 k3"], TASK), (["k2 k3", "k1"], TASK._replace(partition=9))):

@@ -50,7 +50,7 @@ def test_deleted_checkpoint_of_a_visible_to_all_query_is_detected(sink):
     assert plain(sink, 4) == ["a", "a", "b", "b"]
 
 
-def test_rows_of_several_topics_are_one_batch(sink):
+def test_visible_to_all_rows_of_several_topics_are_one_batch(sink):
     topics = [sink.cluster.topic(4) for _ in range(2)]
     rows = sink.stream(topic=sink.filled(*range(10)), columns="body", **EARLIEST)
     to = f"if(cast(cast(body as string) as int) % 2 = 0, '{topics[0]}', '{topics[1]}') as topic"

@@ -19,7 +19,7 @@ def test_spark_finds_the_format_by_its_module():
     assert DefaultSource.name() == "rocketpoll"
 
 
-def test_looking_for_it_imports_nothing_heavy():
+def test_data_source_lookup_imports_no_heavy_modules():
     program = (
         "import pyspark.sql.datasource, sys, json; before = set(sys.modules); import "
         "pyspark_rocketpoll; print(json.dumps(sorted(set(sys.modules) - before)))"

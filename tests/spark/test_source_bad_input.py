@@ -56,7 +56,7 @@ def read(source, topic):
     ],
     ids=str,
 )
-def test_mistakes_that_load_finds(read, given, said):
+def test_load_refuses_wrong_options(read, given, said):
     assert read(given, lambda frame: frame) == f"OptionError: option {said}"
 
 
@@ -84,7 +84,7 @@ def test_mistakes_that_load_finds(read, given, said):
     ],
     ids=str,
 )
-def test_mistakes_that_the_first_action_finds(read, topic, given, said):
+def test_first_action_refuses_wrong_options_of_batch_reads(read, topic, given, said):
     texts = {
         name: json.dumps(value).replace('"T"', f'"{topic}"') if isinstance(value, dict) else value
         for name, value in given.items()

@@ -137,7 +137,7 @@ class TestProjection:
         )
 
 
-def test_hosts_of_ipv6(spark, tmp_path):
+def test_source_columns_show_ipv6_hosts(spark, tmp_path):
     with BrokerThread(
         small_broker(tmp_path / "store", bindAddress="::1", brokerName=NAME)
     ) as broker:

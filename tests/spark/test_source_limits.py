@@ -59,10 +59,10 @@ class TestTasks:
         ],
         ids=str,
     )
-    def test_batch(self, source, topic, limits, sizes):
+    def test_min_partitions_divides_a_batch_read(self, source, topic, limits, sizes):
         assert self.counted(self.tasks(source.load(topic=topic, **limits)).collect()) == sizes
 
-    def test_stream(self, source, topic):
+    def test_min_partitions_divides_a_stream_batch(self, source, topic):
         stream = source.stream(topic=topic, minPartitions=5, startingOffsets="earliest")
         batches = source.run(self.tasks(stream))
         assert self.counted(batches.rows) == [2, 2, 2, 2, 2]

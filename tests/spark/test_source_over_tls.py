@@ -45,7 +45,7 @@ def tls(tmp_path):
 
 
 @pytest.mark.wide
-def test_rows_go_from_topic_to_topic(source, tls):
+def test_source_and_sink_copy_rows_over_tls(source, tls):
     topic, copies = source.cluster.topic(2), source.cluster.topic(2)
     source.cluster.send(topic, "a", "b", "c", queues=2)
     rows = source.stream(topic=topic, startingOffsets="earliest", columns="keys,tags,body", **tls)

@@ -43,7 +43,7 @@ def written(position, topic):
     ],
     ids=str,
 )
-def test_offsets(source, topic, start, end, even, odd):
+def test_batch_read_start_and_end_by_offsets(source, topic, start, end, even, odd):
     found = source.bodies(
         topic=topic, startingOffsets=written(start, topic), endingOffsets=written(end, topic)
     )

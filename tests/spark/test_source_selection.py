@@ -19,10 +19,10 @@ class TestTopicsAndQueues:
             source.cluster.send(topic, f"{name}0", f"{name}1", queues=2)
         return topics
 
-    def test_several_topics(self, source, topics):
+    def test_source_reads_several_topics(self, source, topics):
         assert source.bodies(subscribe=" , ".join(topics)) == ["a0", "a1", "b0", "b1"]
 
-    def test_queues_by_number(self, source, topics):
+    def test_source_reads_queues_by_number(self, source, topics):
         first, second = topics
         assert source.bodies(assign=json.dumps({first: [1]})) == ["a1"]
         assigned = {first: {"broker-a": [0]}, second: {"*": [0, 1]}}
@@ -59,12 +59,12 @@ class TestFilters:
             )
         return topic
 
-    def test_tags(self, source, topic):
+    def test_source_selects_by_tags(self, source, topic):
         assert source.bodies(topic=topic, tags="red || blue") == ["blue2", "red0", "red3"]
         assert source.bodies(topic=topic, tags="*") == ["blue2", "green1", "red0", "red3"]
         assert source.bodies(topic=topic, tags="yellow") == []
 
-    def test_conditions_on_properties(self, source, topic):
+    def test_source_selects_by_sql_on_properties(self, source, topic):
         condition = "n BETWEEN 1 AND 3 AND TAGS IN ('red', 'green')"
         assert source.bodies(topic=topic, sql=condition) == ["green1", "red3"]
 
@@ -91,6 +91,6 @@ class TestKeys:
         wait_until("an index of all messages", is_indexed)
         return topic
 
-    def test_messages_with_a_key(self, source, topic):
+    def test_source_reads_messages_with_a_key(self, source, topic):
         assert source.bodies(topic=topic, key="k2") == ["001", "002"]
         assert source.bodies(topic=topic, key="k3") == []

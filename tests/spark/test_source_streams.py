@@ -80,7 +80,7 @@ def test_new_queues_and_topics_are_discovered_while_a_query_runs(source):
     )
 
 
-def test_brokers_know_how_far_the_group_has_come(source):
+def test_brokers_get_the_group_offsets_of_a_stream(source):
     topic, group = source.cluster.topic(2), source.cluster.group()
     source.cluster.send(topic, "a", "b", "c", queues=2)
     # Before Spark 4.2 a run with AvailableNow does not report its last batch; the next run does.

@@ -43,7 +43,7 @@ def assert_same(found, expected, by):
     assert found.orderBy(by).collect() == expected.orderBy(by).collect()
 
 
-def test_rows_are_those_of_from_json(source):
+def test_typed_json_bodies_equal_from_json(source):
     topic = sent(source, BODIES)
     raw = source.load(topic=topic)
     theirs = raw.select(
@@ -71,7 +71,7 @@ def test_users_schema_selects_message_and_body_columns(source):
     ]
 
 
-def test_text_is_a_string(source):
+def test_text_bodies_are_strings(source):
     topic = sent(source, ["ü".encode()])
     found = source.load(topic=topic, bodyFormat="text")
     assert dict(found.dtypes)["body"] == "string"
@@ -144,7 +144,7 @@ def test_body_schema_with_unknown_field_names_yields_nulls(source):
         ],
     ),
 )
-def test_texts_and_bytes_are_written_and_read(sink, form, column, more):
+def test_text_and_bytes_bodies_round_trip(sink, form, column, more):
     how = {**more, **({} if form is None else {"bodyFormat": form})}
     kind = "STRING" if form == "text" else "BINARY"
     rows = sink.spark.range(100).selectExpr(f"CAST(concat('ü', id) AS {kind}) AS {column}")
@@ -255,7 +255,7 @@ def test_struct_body_column_round_trip(sink):
 
 
 @pytest.mark.deep
-def test_exactly_once_and_committed(sink):
+def test_typed_bodies_round_trip_exactly_once(sink):
     rows = orders(sink.spark)
     sink.write(rows, bodyFormat="json", delivery="exactly_once")
     found = sink.load(
@@ -268,7 +268,7 @@ def test_exactly_once_and_committed(sink):
     assert_same(found, rows, "keys")
 
 
-def test_columns_that_cannot_be_bodies_are_refused(sink):
+def test_sink_refuses_columns_that_cannot_be_bodies(sink):
     ids = sink.spark.range(1)
     for rows, options, said in (
         (ids.selectExpr("'a' AS keys"), {}, "there is no column for the bodies of bodyFormat=json"),

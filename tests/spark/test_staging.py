@@ -59,7 +59,7 @@ def chunks(monkeypatch):
     return sent
 
 
-def test_rows_that_are_staged_are_seen_when_they_are_committed(sink, seen):
+def test_staged_rows_are_visible_after_their_commit(sink, seen):
     partitions = sink.rows(3, 0, 4)
     sent = sink.send(0, partitions)
     sink.send(0, sink.rows(2))  # of an attempt that is not committed
@@ -79,7 +79,7 @@ def test_staged_chunk_without_answer_is_sent_again(sink, seen, chunks):
     assert seen() == sorted(rows)
 
 
-def test_chunks_are_counted_up_and_rows_of_a_queue_stay_in_order(
+def test_staged_chunks_are_numbered_and_keep_the_order_of_a_queue(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, chunks
 ):
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, visibleTo="all")

@@ -40,7 +40,7 @@ def resolved(broker, topic, *, ending=False, default=EARLIEST, **more):
         ('{"TOPIC": {"3": 2, "2": -1, "*": "-1 messages"}}', [0, 0, 2, 2]),
     ],
 )
-def test_positions_become_offsets(rocketpoll_broker, topic, text, offsets):
+def test_starting_positions_become_offsets(rocketpoll_broker, topic, text, offsets):
     assert (
         resolved(rocketpoll_broker, topic, startingOffsets=text.replace("TOPIC", topic)) == offsets
     )
@@ -57,7 +57,7 @@ def test_ending_positions_become_offsets(rocketpoll_broker, topic):
     assert resolved(rocketpoll_broker, topic, ending=True, endingOffsets=text) == [0, 1, 2, 1]
 
 
-def test_times_are_those_of_storing(rocketpoll_broker, topic):
+def test_time_positions_use_store_times(rocketpoll_broker, topic):
     early = max(message.store_timestamp for message in rocketpoll_broker.messages(topic))
     wait_until("the next millisecond", lambda: time.time_ns() // 1_000_000 > early)
     send(rocketpoll_broker, topic, 0, "late")

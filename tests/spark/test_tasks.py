@@ -59,7 +59,7 @@ def test_rows_are_the_same_whether_pulled_or_read_from_files(
     assert len(found["true"]) == 7
 
 
-def test_reading_again_gives_the_same_rows(rocketpoll_broker, rocketpoll_topic):
+def test_partition_read_again_gives_the_same_rows(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     options = options_for(rocketpoll_broker, rocketpoll_topic)
     first = bodies(options, rocketpoll_topic, 0, 3)

@@ -54,7 +54,7 @@ def test_unselected_body_fields_are_not_decoded():
         rows([body], "id INT, name STRING")
 
 
-def test_text_is_utf_8_and_nothing_else():
+def test_text_body_must_be_utf_8():
     assert rows(["ü".encode(), b""], None, "text", columns="body") == [{"body": "ü"}, {"body": ""}]
     with pytest.raises(RecordFault, match=r"its body: needed UTF-8, found byte b'.xff' at 1"):
         rows([b"a", b"a\xff"], None, "text")

@@ -95,7 +95,7 @@ def test_schema_that_does_not_fit_the_body_type_is_refused(kind, schema, more, g
     assert said in str(caught.value)
 
 
-def test_columns_and_a_schema_have_to_agree():
+def test_columns_option_and_users_schema_must_agree():
     with pytest.raises(OptionError, match="Keep one of the two"):
         check_schema(parse_schema("id INT, topic STRING"), options_of("json", columns="topic,id"))
 

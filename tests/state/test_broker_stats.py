@@ -199,7 +199,7 @@ def totals(stats):
     return {key: (total.messages, total.bytes) for key, total in stats.totals()}
 
 
-def test_totals_do_not_go_back_at_any_step_of_a_sample_nor_when_two_overlap(clocked):
+def test_stats_totals_never_decrease_during_a_sample_or_two(clocked):
     for number in range(1_000):
         clocked.stats.record_put(f"T{number}", 1, 1)
     slow = clocked.stats.sample(NOON + 10_000)

@@ -55,7 +55,7 @@ def chunk_of(texts, **columns):
     return bytes(chunk.data), chunk.sizes.tolist()
 
 
-def test_offsets_follow_each_other_within_each_queue(store):
+def test_appended_messages_get_successive_offsets_in_each_queue(store):
     results = [store.put_message(message(n, queue_id=n % 2)) for n in range(6)]
     assert [result.queue_offset for result in results] == [0, 0, 1, 1, 2, 2]
     assert all(result.status is Status.PUT_OK for result in results)

@@ -67,7 +67,7 @@ def test_rows_of_a_queue_that_follow_each_other_are_one_span_also_with_others_be
     ]
 
 
-def test_rows_of_others_between_keep_spans_apart():
+def test_spans_with_messages_of_others_between_are_not_merged():
     put = spans_of([(0, 0, 10, 100, 1), (0, 1, 20, 200, 2)])
     assert merge_spans(put) == tuple(put)
 

@@ -166,7 +166,7 @@ def test_commit_and_reput_of_a_staged_batch_proceed_in_small_steps(
     store.shutdown()
 
 
-def test_chunks_that_were_staged_when_they_might_be_longer_are_committed(store, monkeypatch):
+def test_chunks_staged_under_a_higher_limit_are_committed(store, monkeypatch):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
     monkeypatch.setattr(chunk_appender, "RECORDS_MAX", 2)
@@ -388,7 +388,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("step", range(6))
 @pytest.mark.parametrize("end", [Killed, BatchRefused])
-def test_rows_are_found_after_refused_appends_before_them(tmp_path, step, end):
+def test_committed_rows_are_visible_after_refused_appends(tmp_path, step, end):
     full = FaultIn(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, directory="commitlog")
     disk, steps, admitted_rows = FaultyDisk(LocalDisk()), itertools.count(), itertools.count(1)
     store = open_store(tmp_path, disk)
@@ -790,7 +790,7 @@ def test_commit_with_an_invalid_sink_or_batch_id_is_refused(store, name, batch_i
     assert dict(store.staged_batches.table.sinks) == {}
 
 
-def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_path):
+def test_rebuilt_queues_do_not_show_rolled_back_rows(tmp_path):
     store = open_store(tmp_path)
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)

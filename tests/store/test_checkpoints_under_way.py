@@ -82,7 +82,7 @@ def files_of_the_log(root):
     return len(list((root / "commitlog").iterdir()))
 
 
-def test_messages_are_taken_and_seen_while_a_checkpoint_flushes(tmp_path, disk):
+def test_messages_are_stored_and_visible_while_a_checkpoint_flushes(tmp_path, disk):
     store = open_store(tmp_path, disk, **SYNC)
     put(store, "a")
     with UnderWay(store, disk):
@@ -111,7 +111,7 @@ def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path
     store.shutdown()
 
 
-def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):
+def test_log_files_are_deleted_while_a_checkpoint_flushes(tmp_path, disk):
     """An earlier checkpoint covers the deleted files; a start after the crash rebuilds no queue."""
     store = open_store(tmp_path, disk, ManualClock(), **SYNC)
     put(store, *("x" * 500 for _ in range(40)))
@@ -238,7 +238,7 @@ def test_power_loss_after_a_checkpoint_with_concurrent_writes_loses_nothing(tmp_
 
 
 @pytest.mark.parametrize("slow", range(3))
-def test_parallel_flushes_are_all_waited_for(slow):
+def test_checkpoint_waits_for_all_parallel_flushes(slow):
     """Every thread has a flush in progress, and one of these does not end."""
     done, all_at_work, go_on = [], threading.Barrier(DOERS), threading.Event()
 

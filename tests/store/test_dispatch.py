@@ -127,7 +127,7 @@ def test_half_message_is_dispatched_only_once_committed():
     assert [key[2] for key in both_ways(log_of([half, done]))] == [0]
 
 
-def test_offsets_that_do_not_follow_each_other_make_two_runs():
+def test_dispatch_splits_runs_at_offset_gaps():
     records = log_of([message(number) for number in range(5)])
     data = b"".join(records[:2] + records[3:])
     sizes = [len(record) for record in records[:2] + records[3:]]
@@ -153,7 +153,7 @@ def test_dispatch_skips_records_from_before_a_topic_deletion():
 @pytest.mark.parametrize(
     "tail", [b"", bytes(8), bytes(200), encode_blank(150).ljust(150, b"\0"), b"\xff" * 200]
 )
-def test_sizes_are_followed_up_to_a_blank_zeros_or_a_cut(count, tail):
+def test_record_sizes_are_followed_up_to_a_blank_zeros_or_a_truncated_record(count, tail):
     records = log_of([message(number) for number in range(count)])
     sizes = [len(record) for record in records]
     assert record_sizes(memoryview(b"".join(records) + tail)) == sizes

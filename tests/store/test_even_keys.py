@@ -42,7 +42,7 @@ def rows_at(start, own, topic="T", sizes=100, time=None):
     return ColumnRun((topic, 0), 0, places, sizes, b"".join(own), lengths, time)
 
 
-def test_batches_of_several_producers_are_hashed_in_the_order_of_the_log():
+def test_column_keys_of_several_producers_are_in_log_order():
     batches = [
         rows_at(0, [b"UNIQ_KEY\x01a\x02", b"UNIQ_KEY\x01b\x02"]),
         rows_at(200, [b"UNIQ_KEY\x01c\x02"]),
@@ -90,7 +90,7 @@ def rows_of_one_width(draw):
 @example("T", [b"aUNIQ_KEY\x01ab", b"aUNIQ_KEY\x01ab"])
 @example("T", [b"UNIQ_KEY\x01ab", b"a\x02UNIQ_KEYb"])
 @example("T", [b"UNIQ_KEY\x01abc\x02zzzzzzzzzzzz", b"kkkkkkkkkkkk\x01v\x02UNIQ_KEY\x01a"])
-def test_keys_of_one_width_are_those_of_each_message(topic, rows):
+def test_column_keys_of_one_width_equal_those_of_each_message(topic, rows):
     hashes = hash_fixed_size(topic, b"".join(rows), len(rows))
     if hashes is not None:
         assert hashes.tolist() == looked_for(topic, rows)
@@ -178,7 +178,7 @@ texts = st.lists(pieces, max_size=4).map(lambda some: "".join(some).encode())
     ),
     copies=st.sampled_from([1, 20]),
 )
-def test_any_recent_writes_have_the_same_keys_as_their_records_in_the_log(runs, copies):
+def test_keys_of_recent_writes_equal_those_of_their_log_records(runs, copies):
     bulk_tools.start_loading().result()
     made, records, place = [], [], 0
     for time, (is_batch, topic, given_texts) in enumerate(runs * copies):

@@ -59,9 +59,7 @@ def light_files(root):
 
 
 @pytest.mark.parametrize("ends", ["stopped", "killed"])
-def test_light_queues_of_rocketmq_stay_as_they_are_and_become_no_topics(
-    with_light_queues, caplog, ends
-):
+def test_light_queues_of_rocketmq_are_kept_and_become_no_topics(with_light_queues, caplog, ends):
     root = with_light_queues
     if ends == "killed":
         (root / "abort").touch()

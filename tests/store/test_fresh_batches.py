@@ -31,7 +31,7 @@ def batches():
     return kept
 
 
-def test_batches_back_to_back_are_taken_together(batches):
+def test_adjacent_recent_batches_are_indexed_together(batches):
     assert batches.next_contiguous(0, 9_999) == [rows_at(0, 100), rows_at(1_000, 100)]
     assert batches.next_contiguous(1_000, 9_999) == [rows_at(3_500, 300)]
 
@@ -55,7 +55,7 @@ def test_recent_batches_without_keys_are_forgotten(batches):
     assert batches.next_contiguous(0, 9_999) == [rows_at(3_500, 300)]
 
 
-def test_single_messages_and_batches_back_to_back_are_taken_together():
+def test_adjacent_recent_messages_and_batches_are_indexed_together():
     records = [RecentRecord(("T", 0), n, 1_000 + n * SIZE, SIZE, b"") for n in range(100)]
     singles = [RecentRun([each], 5, each.physical_offset + SIZE) for each in records]
     kept = UnindexedRuns()

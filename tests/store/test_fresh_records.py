@@ -25,7 +25,7 @@ def runs():
     return kept
 
 
-def test_runs_are_taken_in_the_order_of_the_log(runs):
+def test_recent_runs_are_dispatched_in_log_order(runs):
     assert [runs.pop_at(start, 1000).start_offset for start in (0, 200, 400)] == [0, 200, 400]
     assert runs.pop_at(600, 1000) is None
 

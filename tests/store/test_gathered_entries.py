@@ -68,7 +68,7 @@ def test_discarded_hidden_entries_are_overwritten(tmp_path):
     assert numbers(queue) == [0, 1]
 
 
-def test_gaps_are_filled_before_all_and_between(tmp_path):
+def test_gaps_before_and_between_hidden_entries_are_filled(tmp_path):
     queue, gathered = queue_in(tmp_path), HiddenEntries()
     queue.append(0, entries(0, 1))
     for first in (3, 8):

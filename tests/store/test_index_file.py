@@ -88,12 +88,12 @@ def test_default_index_file_size_equals_rocketmqs():
 
 
 @pytest.mark.parametrize("sizes", [(0, 10), (1, 1)])
-def test_sizes_that_hold_nothing_are_refused(sizes):
+def test_index_file_sizes_without_room_are_refused(sizes):
     with pytest.raises(ValueError, match="at least 1 slot and 2 entries"):
         IndexSizes(*sizes)
 
 
-def test_full_index_file_accepts_what_fits(tmp_path):
+def test_index_file_accepts_keys_until_it_is_full(tmp_path):
     file = create(tmp_path)
     keys = [(hash_, 1000 + hash_, NOON) for hash_ in range(7)]
     assert append(file, *keys) == 5
@@ -118,7 +118,7 @@ def test_full_index_file_accepts_what_fits(tmp_path):
     ]
 
 
-def test_times_that_do_not_fit_are_cut(tmp_path):
+def test_index_times_out_of_range_are_clamped(tmp_path):
     file = create(tmp_path)
     append(file, (7, 1000, NOON), (8, 1300, NOON - 5000), (9, 1600, NOON + (1 << 42)))
     assert found(file, 8, (NOON, NOON)) == [1300]

@@ -148,7 +148,7 @@ def test_full_index_file_is_followed_by_one_with_a_new_name(tmp_path):
     assert all(found(service, f"k{number}") == [100 * number] for number in range(41))
 
 
-def test_files_are_named_by_local_time(tmp_path, monkeypatch):
+def test_index_files_are_named_by_local_time(tmp_path, monkeypatch):
     monkeypatch.setenv("TZ", "Asia/Kathmandu")  # 5:45 hours ahead, no summer time
     time.tzset()
     try:
@@ -237,7 +237,7 @@ def test_foreign_file_in_the_index_directory_is_refused_and_kept(tmp_path, name,
     assert names(tmp_path) == sorted(["20200101000000000", name])
 
 
-def test_files_without_content_at_the_end_are_taken_away(tmp_path):
+def test_empty_index_files_at_the_end_are_deleted(tmp_path):
     service = load(tmp_path)
     dispatch(service, *numbered(8))
     service.close()
@@ -279,7 +279,7 @@ def test_truncation_of_the_log_deletes_index_files_past_it(tmp_path):
     assert service.last_indexed_physical_offset == NOTHING_INDEXED
 
 
-def test_files_before_the_log_go_but_never_the_newest(tmp_path):
+def test_index_files_before_the_log_are_deleted_but_never_the_newest(tmp_path):
     service = load(tmp_path)
     dispatch(service, *numbered(20))
     assert service.delete_before(700) == 0
@@ -322,7 +322,7 @@ def test_full_disk_loses_no_index_key_once_there_is_room(tmp_path):
         assert len(names(directory)) == len(load(directory).file_names) == 15
 
 
-def test_names_that_could_not_be_made_durable_are_tried_again(tmp_path):
+def test_failed_flush_of_index_file_names_is_retried(tmp_path):
     disk = FaultyDisk(LocalDisk(), [Fault(kinds=frozenset({"flush_directory"}), persistent=True)])
     service = load(tmp_path, disk)
     dispatch(service, message(0, "k"))

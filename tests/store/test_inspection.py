@@ -93,7 +93,7 @@ def test_dump_and_verify_show_a_torn_tail(root, capsys):
     assert f"TORN TAIL at {end + 3}" in capsys.readouterr().out
 
 
-def test_entries_that_are_wrong_missing_or_too_many_are_named(root, capsys):
+def test_verify_names_wrong_missing_and_surplus_entries(root, capsys):
     path = min((root / "consumequeue" / "T" / "0").iterdir())
     data = bytearray(path.read_bytes())
     data[7] ^= 1
@@ -105,7 +105,7 @@ def test_entries_that_are_wrong_missing_or_too_many_are_named(root, capsys):
     assert "queue U/0: missing, with 2 entries" in text
 
 
-def test_messages_of_a_topic_that_was_deleted_are_missing_nowhere(tmp_path, capsys):
+def test_verify_accepts_messages_of_a_deleted_topic(tmp_path, capsys):
     root = tmp_path / "store"
     store = open_store(root)
     for topic in ("gone", "T"):
@@ -227,7 +227,7 @@ def test_dump_reads_a_crashed_store(root, capsys):
 
 
 @pytest.mark.parametrize("sign", [b"", b"12345"])
-def test_records_of_a_rocketmq_broker_that_was_killed_are_records_to_both(root, capsys, sign):
+def test_dump_and_verify_accept_records_of_a_killed_rocketmq(root, capsys, sign):
     """RocketMQ's records have no checksums, although the remaining checkpoint says that all do."""
     end = StoreInspection(root).recovered.end_offset
     theirs = encode_record(dataclasses.replace(message("theirs", topic="V"), physical_offset=end))
@@ -250,7 +250,7 @@ def test_dump_and_verify_of_a_directory_without_a_store_fail(tmp_path, capsys):
         StoreInspection(tmp_path)
 
 
-def test_entries_that_are_missing_at_the_end_are_named(root, capsys):
+def test_verify_names_missing_last_entries(root, capsys):
     path = max((root / "consumequeue" / "T" / "1").iterdir())
     data = path.read_bytes().rstrip(b"\0")
     last = (len(data) - 1) // ENTRY_BYTES * ENTRY_BYTES
@@ -259,7 +259,7 @@ def test_entries_that_are_missing_at_the_end_are_named(root, capsys):
     assert "queue T/1: 1 entry is missing, the first 19" in capsys.readouterr().out
 
 
-def test_figures_count_messages_of_a_deleted_topic_apart_from_the_first_of_the_next(tmp_path):
+def test_verify_counts_messages_of_a_deleted_topic_separately(tmp_path):
     store = open_store(tmp_path)
     for number in range(3):
         store.put_message(message(f"old {number}"))

@@ -48,7 +48,7 @@ def test_column_hashes_continue_from_a_prefix_hash(before, values):
 
 
 @given(columns, st.integers(0, 2))
-def test_words_are_found_between_single_spaces_and_empty_ones_are_none(values, cut):
+def test_key_words_are_separated_by_single_spaces_and_never_empty(values, cut):
     rows, hashes = hash_words(column_of(values, cut))
     words = [
         (row, word) for row, text in enumerate(values) for word in (text or "").split(" ") if word
@@ -90,7 +90,7 @@ def test_null_key_column_values_are_skipped_even_with_hidden_text():
     assert rows.tolist() == [0, 2]
 
 
-def test_long_columns_hash_as_short_ones_do():
+def test_column_hashes_of_long_columns_equal_those_of_short_ones():
     values = ["x" * 100_000, "y" * 70_000 + " z", "order-1"]
     assert signed(hash_texts(column_of(values))) == [java_string_hash(text) for text in values]
 
@@ -110,7 +110,7 @@ def test_index_hash_is_absolute_as_in_java(text, expected):
     assert index_hashes(hash_texts(column_of([text])).values).tolist() == [expected]
 
 
-def test_keys_are_counted_by_words_and_unique_keys():
+def test_key_count_includes_words_and_unique_keys():
     unique_keys = pa.array([None, "u", "u", "u"], pa.string())
     keys = pa.array(["a b", "c d", None, "e f g"])
     assert keys_before(unique_keys, keys).tolist() == [0, 2, 5, 6, 10]

@@ -159,7 +159,7 @@ def filled(root, *, killed):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_files_of_the_log_may_go_while_a_start_waits_for_room(tmp_path, killed):
+def test_log_files_may_be_deleted_while_a_start_waits_for_space(tmp_path, killed):
     filled(tmp_path, killed=killed)
     disk = FaultyDisk()
     disk.lack(errno.ENOSPC)
@@ -208,7 +208,7 @@ def test_degradation_is_logged_at_start_and_end(caplog):
     ] * 2
 
 
-def test_hindrances_of_one_kind_begin_and_end_by_themselves(caplog):
+def test_degradations_of_one_kind_are_logged_separately(caplog):
     hindrances = Degradations[int]()
     hindrances.end(1)
     for _ in range(2):

@@ -71,7 +71,7 @@ def test_written_data_is_found_after_reopening_mapped_files(files):
     assert bytes(again.read(100, 2)) == b"y\0"
 
 
-def test_old_files_go_but_never_the_last(files):
+def test_old_mapped_files_are_deleted_but_never_the_last(files):
     for offset in (0, 100, 200):
         files.write(offset, b"abc")
     assert files.delete_before(150) == 1

@@ -103,7 +103,7 @@ def test_second_store_on_the_same_directory_is_refused(tmp_path):
     open_store(tmp_path).shutdown()
 
 
-def test_files_of_other_sizes_are_refused_and_left_alone(tmp_path):
+def test_store_files_of_other_sizes_are_refused_unchanged(tmp_path):
     store = open_store(tmp_path)
     put(store, "one")
     store.shutdown()

@@ -86,7 +86,7 @@ def test_hostile_topic_name_never_becomes_a_path(table, tmp_path, topic):
 
 
 @pytest.mark.parametrize("topic", ["T", "%RETRY%g", "%DLQ%g", "a-b_c|d", "0", "x" * 255])
-def test_names_that_rocketmq_allows_are_allowed(topic):
+def test_queue_table_accepts_topic_names_that_rocketmq_allows(topic):
     assert topic_fault(topic) is None
 
 

@@ -144,7 +144,7 @@ def test_gap_in_a_queue_is_skipped_without_hiding_messages(store, wanted):
         assert outcome(result) == (Status.NO_MATCHED_MESSAGE, 7, 0, 7)
 
 
-def test_messages_come_back_as_they_were_put(store):
+def test_messages_round_trip_through_the_store(store):
     sent = [
         message(f"{n}", queue_id=n % 3, tags=f"t{n % 2}", keys=f"k{n}", colour="red")
         for n in range(20)
@@ -285,7 +285,7 @@ def test_record_at_finds_a_record_by_its_exact_position(store):
         max_size=30,
     )
 )
-def test_records_are_the_same_few_or_many_and_nothing_far_away_is_read(gaps_and_sizes):
+def test_get_of_few_and_many_messages_equals_and_reads_nothing_distant(gaps_and_sizes):
     data = bytearray(bytes(range(251)) * 9_000)
     file_size = 1_000_000
     reads = []

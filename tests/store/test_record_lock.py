@@ -53,7 +53,7 @@ def test_lock_file_that_cannot_be_opened_is_not_reported_as_locked(tmp_path):
         FileLock(tmp_path / "lock")
 
 
-def test_directories_below_are_locked_with_it_by_whatever_name_they_are_reached(tmp_path):
+def test_directory_lock_covers_subdirectories_under_any_name(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     for root in (one, two):
         root.mkdir()

@@ -86,7 +86,7 @@ def store_at(store, clock, now_ms):
     store.put_message(message("x"))
 
 
-def test_files_past_their_time_go_at_the_hour_that_is_set_but_never_the_last(tmp_path, disk, clock):
+def test_expired_files_are_deleted_at_delete_when_but_never_the_last(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     count = len(log_files(store))
     assert 3 < count < 10
@@ -171,7 +171,7 @@ def test_clock_set_back_expires_no_file_but_disk_pressure_does(tmp_path, disk, c
     store.shutdown()
 
 
-def test_above_the_last_ratio_nothing_is_taken_until_there_is_room_again(tmp_path, disk, clock):
+def test_disk_above_the_warning_ratio_refuses_messages_until_space_is_free(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     disk.ratio = 0.9
     store.clean()

@@ -172,7 +172,7 @@ def rows(start, stop, first, last=None):
     return RolledBackRange(range(start, stop), first, first if last is None else last)
 
 
-def test_rows_are_forgotten_with_the_next_message_of_their_queue():
+def test_rolled_back_rows_are_forgotten_with_the_next_message_of_their_queue():
     rolled_back = RolledBackOffsets()
     for each in (rows(3, 4, 10), rows(7, 9, 100, 110), rows(9, 10, 120), rows(20, 21, 300)):
         for _ in range(2):

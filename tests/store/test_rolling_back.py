@@ -56,7 +56,7 @@ def test_rollback_does_not_touch_rows_before_its_start(store):
     assert decode_record(store.record_at(at)).sys_flag & 0xC == 0
 
 
-def test_damage_between_is_passed_over(store):
+def test_rollback_skips_damaged_records(store):
     store.put_message(message("whole"))
     damaged = store.put_message(message("damaged" * 20)).physical_offset
     at = put_marked(store, "a")

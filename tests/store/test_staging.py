@@ -228,7 +228,7 @@ def test_truncated_staged_file_is_refused_at_the_attempt_check(tmp_path, time):
 
 
 @pytest.mark.parametrize("sink", ["", "..", ".x", "a/b", "x" * 201, "ä"])
-def test_sinks_have_names_that_files_can_have(sink):
+def test_sink_name_must_be_a_valid_file_name(sink):
     with pytest.raises(BatchRefused, match="cannot be called"):
         A._replace(sink=sink).check()
 

@@ -190,7 +190,7 @@ def test_unreadable_table_value_is_refused_before_saving(root):
     assert content(root) == before
 
 
-def test_threads_that_save_at_once_leave_a_table_of_one_of_them(root):
+def test_concurrent_table_saves_leave_a_table_of_one_of_them(root):
     table = table_in(root)
     threads = [
         threading.Thread(target=table.save, args=(offsets(number),)) for number in range(1, 9)
@@ -434,7 +434,7 @@ steps = st.lists(
 
 @given(steps=steps, dice=st.randoms(use_true_random=False), prefix=st.sampled_from([0, 1, 600]))
 @settings(max_examples=count("ROCKETPOLL_STORIES", 25, wide=60), deadline=None)
-def test_any_history_and_then_a_power_loss_leaves_a_table(tmp_path_factory, steps, dice, prefix):
+def test_power_loss_after_any_table_history_leaves_a_table(tmp_path_factory, steps, dice, prefix):
     tmp_path = tmp_path_factory.mktemp("history")
     recorded = tmp_path / "recorded"
     (recorded / "config").mkdir(parents=True)

@@ -337,9 +337,7 @@ def test_messages_of_a_deleted_topic_are_not_found_by_key(tmp_path, restart):
 
 
 @pytest.mark.parametrize("made_again", [False, True])
-def test_files_of_a_deletion_that_a_crash_has_left_half_done_are_out_of_the_way_at_once(
-    tmp_path, made_again
-):
+def test_half_done_topic_deletion_is_moved_away_by_the_next_start(tmp_path, made_again):
     """The deletion was recorded, and its files not moved yet, or moved back by a power loss."""
     store = open_store(tmp_path)
     for queue_id in range(4):

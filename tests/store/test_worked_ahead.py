@@ -56,7 +56,7 @@ def places_of_rows(store):
     return {each.physical_offset for each in found if each.body.startswith(b"row")}
 
 
-def test_rows_that_are_committed_are_not_read_again(tmp_path, monkeypatch):
+def test_dispatch_of_committed_rows_does_not_read_them_again(tmp_path, monkeypatch):
     store, listener = open_with_room(tmp_path, mapped_file_size_commit_log=1 << 20)
     read = reads_of(store, monkeypatch)
     sink = Sink(store)
@@ -152,7 +152,7 @@ def test_precomputed_dispatch_equals_reading_the_log(tmp_path, monkeypatch, seed
     assert worked_out == told(tmp_path / "log", seed)
 
 
-def test_rows_that_are_rolled_back_are_discarded(tmp_path):
+def test_precomputed_dispatch_of_rolled_back_rows_is_discarded(tmp_path):
     store, _ = open_with_room(tmp_path)
     ahead, known = components_of(store).reput._precomputed, []
 

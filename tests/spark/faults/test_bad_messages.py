@@ -137,7 +137,7 @@ def test_born_timestamp_beyond_all_dates_is_null_and_the_query_continues(broker)
     assert [row["bornTimestamp"] for row in rows] == [None, datetime(2026, 1, 1, tzinfo=UTC), None]
 
 
-def test_bodies_that_inflate_a_thousandfold_come_in_batches_of_bounded_size(broker, monkeypatch):
+def test_record_batches_of_highly_compressed_bodies_are_bounded(broker, monkeypatch):
     monkeypatch.setattr(record_batches, "SLICE_BYTES", 1 << 20)
     plain = bytes(300_000)
     body = compress_body(plain, MessageSysFlag.COMPRESSION_ZLIB)
@@ -174,7 +174,7 @@ print(rows_of(1_200), peak_bytes() - before)
 """
 
 
-def test_inflating_a_gigabyte_takes_a_task_a_few_batches_of_memory(broker):
+def test_task_that_inflates_a_gigabyte_needs_memory_of_a_few_batches(broker):
     plain = bytes(1_000_000)
     body = zlib.compress(plain, 9)
     assert len(plain) > 900 * len(body)

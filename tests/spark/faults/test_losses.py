@@ -158,7 +158,7 @@ def test_deleted_pattern_topic_read_to_its_end_is_dropped_from_the_offset(rocket
 
 
 @pytest.mark.parametrize("point", ["partitions", "task", "sink-done"])
-def test_queues_that_are_added_between_crash_and_restart_under_available_now(
+def test_available_now_reads_queues_added_between_crash_and_restart(
     rocketpoll_broker, rocketpoll_topic, point
 ):
     query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20)
