@@ -143,7 +143,7 @@ def test_busy_delay_level_does_not_block_others(broker):
     assert "other" in bodies(broker.store)
 
 
-def test_large_messages_fill_a_call_too(broker):
+def test_deliver_limits_bytes_of_large_messages_per_call(broker):
     for _ in range(8):
         broker.delay("x" * 300_000, 1)
     broker.wait(1_001)

@@ -58,7 +58,7 @@ def test_seeded_bugs_have_a_title_and_existing_first_tests():
     assert [(bug, test) for bug, test in first if not (ROOT / test).is_file()] == []
 
 
-def test_first_tests_run_by_default():
+def test_seeded_bugs_first_tests_run_by_default():
     assert [bug.name for bug in BUGS if all(_is_deep(test) for test in bug.first)] == []
 
 

@@ -69,7 +69,7 @@ def test_replayed_failed_or_unfinished_flush_guarantees_nothing(model, take):
     assert found(model) == {frozenset(), frozenset({("a", b"")})}
 
 
-def test_directories_are_made_and_removed(model, take):
+def test_replayed_directories_are_created_and_removed(model, take):
     take(
         ("make_directory", "d"),
         ("make_directory", "d/e"),

@@ -17,7 +17,7 @@ def op(body, tags="d"):
 
 
 @given(OFFSETS)
-def test_op_body_of_ours_is_read_back(offset):
+def test_op_body_round_trips(offset):
     assert decode_op(op(encode_op_body(offset).decode())) == [offset]
 
 

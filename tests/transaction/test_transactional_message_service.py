@@ -143,7 +143,7 @@ def broker(tmp_path):
     opened.store.shutdown()
 
 
-def test_round_checks_what_has_not_ended_and_records_its_progress(broker):
+def test_check_round_checks_open_half_messages_and_records_its_progress(broker):
     halves = [broker.prepare(number) for number in range(5)]
     broker.commit(halves[1])
     broker.roll_back(halves[3])
@@ -156,9 +156,7 @@ def test_round_checks_what_has_not_ended_and_records_its_progress(broker):
     assert broker.service.pending_count == 3
 
 
-def test_progress_is_recorded_only_when_the_checked_half_messages_are_on_the_disk(
-    tmp_path, monkeypatch
-):
+def test_check_progress_is_recorded_after_checked_half_messages_are_flushed(tmp_path, monkeypatch):
     broker = Broker(tmp_path, flush_interval_commit_log_ms=3_600_000)
     broker.prepare("x")
     with monkeypatch.context() as slow:
@@ -256,7 +254,7 @@ def test_half_message_older_than_file_reserved_time_is_discarded(broker):
     assert broker.service.given_up_total == 1
 
 
-def test_half_message_that_grows_too_long_is_given_up_unchanged(broker):
+def test_half_message_that_grows_too_long_is_discarded_unchanged(broker):
     half = broker.prepare("x")
     room = 32_767 - len(half.properties_text) - 25
     broker.roll_back(half)
@@ -269,7 +267,7 @@ def test_half_message_that_grows_too_long_is_given_up_unchanged(broker):
     assert given_up.properties["more"] == "y" * (room - 6)
 
 
-def test_round_waits_while_the_store_refuses_messages(broker):
+def test_check_round_waits_while_the_store_refuses_messages(broker):
     broker.prepare("x")
     broker.refuses = FULL
     broker.wait(INTERVAL_MS)
@@ -297,7 +295,7 @@ def test_check_without_a_connected_producer_is_counted(broker):
     assert (broker.service.checks_total, broker.service.unsent_checks_total) == (1, 1)
 
 
-def test_one_call_does_a_bounded_amount_of_work(broker):
+def test_check_round_does_a_bounded_amount_of_work_per_call(broker):
     for number in range(OPS_PER_CALL + 50):
         broker.roll_back(broker.prepare(number))
     broker.wait(INTERVAL_MS)

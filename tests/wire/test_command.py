@@ -29,7 +29,7 @@ def test_remoting_command_round_trip(command):
 
 
 @given(commands, st.binary(min_size=1, max_size=9))
-def test_byte_by_byte_and_with_trailing_bytes_it_is_the_same_command(command, trailing):
+def test_remoting_command_is_decoded_byte_by_byte_and_with_trailing_bytes(command, trailing):
     reader = FrameReader()
     data = command.encode()
     for byte in data[:-1]:

@@ -115,7 +115,7 @@ def test_damaged_compressed_stream_is_named(compression, damage):
         uncompress_body(body, COMPRESSED | compression)
 
 
-def test_types_that_do_not_exist_are_refused():
+def test_unknown_compression_types_are_refused():
     with pytest.raises(BodyError, match="sysFlag: needed compression type 0 to 3, found 5"):
         uncompress_body(b"x", COMPRESSED | 0x500)
     with pytest.raises(BodyError, match="needed COMPRESSION_ZLIB, _LZ4 or _ZSTD"):
@@ -124,7 +124,7 @@ def test_types_that_do_not_exist_are_refused():
 
 @pytest.mark.parametrize("level", [42, 1 << 40, -(1 << 40)])
 @pytest.mark.parametrize("compression", [TYPES[0], TYPES[2]])
-def test_levels_that_do_not_exist_are_refused(compression, level):
+def test_unknown_compression_levels_are_refused(compression, level):
     with pytest.raises(
         BodyError, match=f"compression at level: needed one that COMPRESSION_Z.* found {level}"
     ):

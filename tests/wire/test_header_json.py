@@ -40,11 +40,11 @@ def test_unknown_json_header_keys_are_ignored():
     ("language", "read"),
     [('"PYTHON"', LanguageCode.PYTHON), ("9", LanguageCode.GO), ('"KLINGON"', LanguageCode.OTHER)],
 )
-def test_languages_come_by_name_or_number(language, read):
+def test_json_header_language_is_a_name_or_a_number(language, read):
     assert decode_header(b'{"code":1,"language":%s}' % language.encode()).language is read
 
 
-def test_scalars_become_text_and_nulls_vanish_as_in_java():
+def test_json_header_scalars_become_text_and_nulls_are_dropped_as_in_java():
     fields = b'{"code":1,"extFields":{"a":1,"b":true,"c":false,"d":null,"e":1.5,"f":"x"}}'
     assert decode_header(fields).ext_fields == {
         "a": "1",
@@ -81,7 +81,7 @@ def test_bad_header_json_error_names_place_and_fault(data, message):
         decode_header(data)
 
 
-def test_thousands_of_fields_are_refused():
+def test_json_header_with_thousands_of_fields_is_refused():
     many = ",".join(f'"k{number}":"v"' for number in range(EXT_FIELDS_MAX + 1))
     with pytest.raises(HeaderError, match=f"at most {EXT_FIELDS_MAX} fields"):
         decode_header(f'{{"code":1,"extFields":{{{many}}}}}'.encode())

@@ -66,7 +66,7 @@ def test_msgpack_header_that_is_no_array_of_seven_is_refused(data):
         ),
     ],
 )
-def test_fields_of_the_wrong_kind_are_refused(at, value, message):
+def test_msgpack_header_fields_of_a_wrong_type_are_refused(at, value, message):
     data = msgpack.packb([*FIELDS[:at], value, *FIELDS[at + 1 :]])
     with pytest.raises(HeaderError, match=message):
         decode_header(data)

@@ -21,7 +21,7 @@ def test_rocketmq_header_example_is_encoded_and_decoded():
     assert encode_header(HEADER) == EXAMPLE
 
 
-def test_text_beyond_ascii_and_long_values():
+def test_rocketmq_header_round_trips_non_ascii_and_long_values():
     header = HEADER._replace(
         remark="为何", ext_fields={"键": "值" * 300, "k": "v" * 70_000, "e": ""}
     )
@@ -38,7 +38,7 @@ def test_unknown_language_in_a_rocketmq_header_is_other():
     assert decode_header(EXAMPLE[:2] + b"\x63" + EXAMPLE[3:]).language is LanguageCode.OTHER
 
 
-def test_cut_short_anywhere_it_is_refused():
+def test_truncated_rocketmq_header_is_refused():
     for end in range(len(EXAMPLE)):
         with pytest.raises(HeaderError, match="binary header at byte"):
             decode_header(EXAMPLE[:end])
@@ -48,7 +48,7 @@ def test_cut_short_anywhere_it_is_refused():
     ("at", "word"),
     [(13, -1), (13, 1 << 30), (17, -1), (17, 13), (17, 1 << 30), (28, -1), (28, 2)],
 )
-def test_lengths_that_do_not_fit_are_refused(at, word):
+def test_rocketmq_header_with_wrong_lengths_is_refused(at, word):
     data = EXAMPLE[:at] + struct.pack(">i", word) + EXAMPLE[at + 4 :]
     with pytest.raises(HeaderError, match="binary header at byte"):
         decode_header(data)
@@ -60,7 +60,7 @@ def test_bytes_past_the_last_header_field_are_refused():
 
 
 @pytest.mark.parametrize("where", [26, 32])
-def test_bytes_that_are_no_utf8_are_refused(where):
+def test_rocketmq_header_field_that_is_not_utf8_is_refused(where):
     with pytest.raises(HeaderError, match=f"at byte {where}: needed UTF-8"):
         decode_header(EXAMPLE[:where] + b"\xff" + EXAMPLE[where + 1 :])
 
@@ -71,7 +71,7 @@ def test_rocketmq_header_remark_that_is_not_utf8_is_refused():
         decode_header(data)
 
 
-def test_thousands_of_fields_are_refused():
+def test_rocketmq_header_with_thousands_of_fields_is_refused():
     for keys in ([f"{number:05}" for number in range(EXT_FIELDS_MAX + 1)], ["topic"] * 20_000):
         ext = b"".join(b"\0\x05" + key.encode() + b"\0\0\0\x01T" for key in keys)
         data = EXAMPLE[:17] + struct.pack(">i", len(ext)) + ext

@@ -22,7 +22,7 @@ def test_host_encode_decode_round_trip(host):
         ("::1:10911", Host(bytes(15) + b"\1", 10911)),
     ],
 )
-def test_hosts_as_people_write_them(text, host):
+def test_host_text_is_parsed(text, host):
     assert parse_host(text) == host
 
 

@@ -8,12 +8,12 @@ from rmq_spark.wire.remoting.java_numbers import parse_int32, parse_int64
 
 
 @given(int32)
-def test_32_bits(number):
+def test_java_32_bit_numbers_are_parsed(number):
     assert parse_int32(str(number)) == parse_int64(str(number)) == number
 
 
 @given(int64)
-def test_64_bits(number):
+def test_java_64_bit_numbers_are_parsed(number):
     assert parse_int64(str(number)) == number
 
 
@@ -46,12 +46,12 @@ def test_java_numbers_are_parsed(text, number):
     ],
 )
 @pytest.mark.parametrize("parse", [parse_int32, parse_int64])
-def test_texts_that_java_refuses_are_no_numbers(parse, text):
+def test_text_that_java_refuses_is_no_number(parse, text):
     with pytest.raises(ValueError, match=r"^$"):
         parse(text)
 
 
-def test_numbers_beyond_their_width():
+def test_java_numbers_out_of_range_are_refused():
     for text in ("2147483648", "-2147483649"):
         with pytest.raises(ValueError, match=r"^$"):
             parse_int32(text)

@@ -58,7 +58,7 @@ def test_message_batch_cut_short_is_refused():
         (16, 4, "needed propertiesLength"),
     ],
 )
-def test_lengths_that_do_not_fit_say_where_and_what(at, word, message):
+def test_message_batch_with_wrong_lengths_names_position_and_fault(at, word, message):
     body = encode_batch(MESSAGES)
     assert len(body) == 55
     with pytest.raises(BodyError, match=message):

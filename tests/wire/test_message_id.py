@@ -29,7 +29,7 @@ def test_java_offset_message_ids_are_decoded(vector):
 
 
 @java_vectors.each("ids", where=lambda vector: vector["kind"] == "unique")
-def test_javas_unique_ids(vector):
+def test_java_unique_ids_are_decoded(vector):
     unique = decode_unique_id(vector["id"])
     assert unique.address.hex() == vector["ipBytes"]
     assert unique.process_id == vector["pid"] & 0xFFFF
@@ -73,7 +73,7 @@ def test_unique_id_round_trip(unique):
     assert decode_unique_id(unique.encode()) == unique
 
 
-def test_numbers_wider_than_their_fields_are_cut_as_in_java():
+def test_message_id_numbers_are_truncated_to_their_fields_as_in_java():
     unique = UniqueId(bytes(4), 0x12345, -1, 5, -1)
     assert decode_unique_id(unique.encode()) == UniqueId(bytes(4), 0x2345, 0xFFFFFFFF, 5, 0xFFFF)
 

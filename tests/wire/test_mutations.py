@@ -459,7 +459,7 @@ def test_damaged_frames_decode_in_bounded_memory(corpus, large):
     assert pool.max_memory() > 0
 
 
-def test_healthy_frames_are_read(corpus, large):
+def test_undamaged_frames_are_decoded(corpus, large):
     assert min(map(len, corpus.values())) >= 4
     unread = {
         name: [each for each in some if not read(each.frame, each)] for name, some in corpus.items()

@@ -151,7 +151,7 @@ def test_bodies_of_pops_equal_rocketmqs(text, body):
         ("%RETRY%g+t", RETRY_V2, "5 1700000000123 60000 4 2 b 3 7"),
     ],
 )
-def test_receipts_equal_rocketmqs(topic, mark, text):
+def test_receipt_handles_equal_rocketmqs(topic, mark, text):
     receipt = PopReceipt(5, POP_TIME, 60_000, 4, retry_mark(topic), "b", 3, 7)
     assert receipt.encode() == text
     assert PopReceipt.decode(text) == receipt
@@ -165,7 +165,7 @@ def test_receipt_of_rocketmqs_proxy_has_the_physical_offset_as_well():
     assert receipt == PopReceipt(5, POP_TIME, 60_000, 4, NORMAL, "b", 3, 7)
 
 
-def test_offset_lists_equal_rocketmqs():
+def test_pop_offset_lists_equal_rocketmqs():
     assert encode_start_offsets([("t", 3, 5), ("%RETRY%g_t", 0, 9)]) == "0 3 5;1 0 9"
     lists = encode_message_offsets([("t", 3, [5, 7]), ("%RETRY%g_t", 0, [9])])
     assert lists == "0 3 5,7;1 0 9"
@@ -174,13 +174,13 @@ def test_offset_lists_equal_rocketmqs():
 
 
 @given(OFFSETS, OFFSETS, OFFSETS, st.integers(0, 999), NAMES, st.integers(0, 4_095), OFFSETS)
-def test_every_receipt_is_read_as_it_was_written(start, pop, invisible, revive, name, queue, at):
+def test_receipt_handles_round_trip(start, pop, invisible, revive, name, queue, at):
     receipt = PopReceipt(start, pop, invisible, revive, NORMAL, name, queue, at)
     assert PopReceipt.decode(receipt.encode()) == receipt
 
 
 @given(st.text())
-def test_no_text_but_a_receipt_is_read_as_one(text):
+def test_any_text_is_a_valid_receipt_or_refused(text):
     try:
         assert PopReceipt.decode(text).encode().split(" ")[5] == text.split(" ")[5]
     except HeaderError as error:
@@ -195,17 +195,17 @@ def test_retry_topics_of_every_group_lead_back_to_their_topic(topic, group, is_v
 
 
 @given(st.sets(st.integers(0, 200)))
-def test_every_bit_set_is_read_as_it_was_written(bits):
+def test_ack_bit_sets_round_trip(bits):
     assert decode_bits(encode_bits(bits), 32) == sorted(bits)
 
 
 @pytest.mark.parametrize("text", ["?", "AQ", "A" * 48, "\u00e9"])
-def test_wrong_bit_sets_are_refused(text):
+def test_invalid_ack_bit_sets_are_refused(text):
     with pytest.raises(HeaderError, match="batch of acks"):
         decode_bits(text, 32)
 
 
 @pytest.mark.parametrize("text", ["0 1", "0 1 2;0 1 3", ";", "0 1 2 3"])
-def test_wrong_offset_lists_are_refused(text):
+def test_invalid_pop_offset_lists_are_refused(text):
     with pytest.raises(HeaderError, match="list of offsets"):
         decode_offsets(text)

@@ -28,26 +28,26 @@ def is_writable(vector):
 
 
 @java_vectors.each("properties", where=lambda vector: "text" in vector)
-def test_strings_are_read_as_java_reads_them(vector):
+def test_property_strings_are_parsed_as_in_java(vector):
     assert decode_properties(vector["text"]) == vector["properties"]
 
 
 @java_vectors.each("properties", where=is_writable)
-def test_strings_are_written_as_rocketmq_5_writes_them(vector):
+def test_property_strings_are_encoded_as_by_rocketmq_5(vector):
     theirs = vector["encoded"]
     ends = "" if not theirs or theirs.endswith("\x02") else "\x02"  # 4.9 omits the last separator
     assert encode_properties(dict(vector["entries"])) == theirs + ends
 
 
 @given(properties)
-def test_properties_are_read_as_they_were_written(values):
+def test_property_strings_round_trip(values):
     text = encode_properties(values)
     assert decode_properties(text) == values
     assert decode_properties(text.removesuffix("\x02")) == values
 
 
 @given(properties, properties)
-def test_strings_can_be_joined(first, second):
+def test_property_strings_can_be_joined(first, second):
     assert decode_properties(encode_properties(first) + encode_properties(second)) == {
         **first,
         **second,
@@ -61,7 +61,7 @@ def test_property_names_that_would_parse_differently_are_refused(name):
 
 
 @pytest.mark.parametrize("value", ["", "a\x02b"])
-def test_values_that_would_be_lost_or_cut_are_refused(value):
+def test_property_values_that_would_be_lost_or_truncated_are_refused(value):
     with pytest.raises(
         RecordError, match=r"message property at colour: needed a value, without \\x02"
     ):
@@ -74,7 +74,7 @@ def test_reserved_names_are_those_with_a_meaning():
 
 
 @given(properties, st.dictionaries(property_names, st.none() | property_values, max_size=4))
-def test_changed_properties_are_those_of_a_dict_that_was_changed(before, changes):
+def test_changed_property_strings_equal_those_of_a_changed_dict(before, changes):
     expected = {name: value for name, value in {**before, **changes}.items() if value is not None}
     found = decode_properties(change_properties(encode_properties(before), changes))
     assert found == expected
@@ -111,7 +111,7 @@ def test_java_string_hash_of_a_lone_surrogate():
     assert java_string_hash("\ud800") == 0xD800
 
 
-def test_long_texts_are_not_kept():
+def test_long_property_strings_are_not_cached():
     text = "x" * 50_000
     references = sys.getrefcount(text)
     java_string_hash(text)

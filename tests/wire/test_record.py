@@ -69,7 +69,7 @@ def test_stored_message_encode_decode_round_trip(message):
 
 
 @given(st.lists(stored_messages(), max_size=4))
-def test_records_lie_back_to_back(messages):
+def test_records_are_decoded_one_after_another_from_a_buffer(messages):
     data = b"".join(map(encode_record, messages))
     assert [dataclasses.replace(read, body_crc=None) for read in decode_records(data)] == messages
 
@@ -130,7 +130,7 @@ def test_damaged_record_body_is_found_by_its_crc():
     assert decode_record(damaged, check_crc=False).body == b"hellO"
 
 
-def test_cut_short_anywhere_it_is_refused():
+def test_truncated_record_is_refused():
     for end in range(len(RECORD)):
         with pytest.raises(RecordError, match="stored message at byte"):
             decode_record(RECORD[:end])

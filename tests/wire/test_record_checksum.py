@@ -144,7 +144,7 @@ def test_record_without_checksum_is_not_intact(text):
     assert not has_valid_checksum(encode_record(dataclasses.replace(MESSAGE, properties_text=text)))
 
 
-def test_digits_in_capitals_are_other_digits():
+def test_checksum_digits_in_upper_case_are_invalid():
     records = (sealed(dataclasses.replace(MESSAGE, flag=flag)) for flag in range(100))
     record = next(each for each in records if each[-16:].upper() != each[-16:])
     assert not has_valid_checksum(record[:-16] + record[-16:].upper())

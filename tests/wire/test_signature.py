@@ -11,7 +11,7 @@ SIGNED = "RSnjDEmC7TZWy3Cb7kjIryomJgA="
 
 
 @java_vectors.each("signatures")
-def test_javas_signatures(vector):
+def test_signatures_equal_javas(vector):
     # Java signs a null field as "null"; our fields are always text.
     fields = {name: "null" if value is None else value for name, value in vector["ext"].items()}
     assert (

@@ -186,5 +186,5 @@ def test_traces_of_sends_are_read_as_they_were_written(traces):
 
 
 @given(fields=st.lists(st.text(max_size=5), max_size=16), kind=st.sampled_from(TraceType))
-def test_any_fields_are_read_or_left_out(fields, kind):
+def test_trace_with_any_fields_is_decoded_or_skipped(fields, kind):
     decode_traces("\x01".join([kind.value, *fields]).encode(errors="replace"))

@@ -82,7 +82,7 @@ def test_unusual_record_is_left_to_the_full_decoder(changes):
 
 
 @given(stored_messages(), st.binary(max_size=3), st.binary(max_size=3))
-def test_any_record_is_read_alike_or_left(message, before, behind):
+def test_plain_record_decoder_equals_the_full_decoder_or_declines(message, before, behind):
     data = before + encode_record(message) + behind
     found = decode_plain_record(data, len(before))
     assert found is None or found == as_record_reads(data, len(before))

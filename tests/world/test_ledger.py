@@ -102,7 +102,7 @@ def test_two_messages_at_one_offset_are_detected(scene):
         scene.put(0)
 
 
-def test_messages_of_one_client_out_of_order(scene):
+def test_messages_of_one_client_out_of_order_are_detected(scene):
     scene.put(5)
     with pytest.raises(Broken, match="of the same client"):
         scene.put(4)

@@ -134,7 +134,7 @@ def test_good_bodies_are_the_values_that_were_sent(monkeypatch):
     assert said_of(has_option("bodyFormat", "json", kind="stream")) != "nothing"
 
 
-def test_faults_are_those_of_their_own_rows(monkeypatch):
+def test_body_fault_reported_for_another_row_is_detected(monkeypatch):
     decoded = decoder.BodyColumns._decode
 
     def of_the_first(columns, bodies, first, faults):

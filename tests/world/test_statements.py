@@ -61,12 +61,12 @@ def test_interrupted_calls_before_each_statement_until_its_end(module, call, sta
     assert len(called) == statements
 
 
-def test_functions_keep_their_lines(module):
+def test_interrupted_functions_keep_their_line_numbers(module):
     with interrupted("of_this_test", lambda: None):
         assert module.fails() == MODULE.splitlines().index("        raise ValueError") + 1
 
 
-def test_modules_of_other_paths_are_left_alone(module):
+def test_interrupted_leaves_modules_of_other_paths_unchanged(module):
     code = module.fails.__code__
     with interrupted("of_another", lambda: None):
         assert module.fails.__code__ is code

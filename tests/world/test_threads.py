@@ -29,7 +29,7 @@ def test_wall_clock_can_be_moved_without_the_monotonic_clock():
     assert in_a_world(work) == (EPOCH_SECONDS - 86_400, 0)
 
 
-def test_producers_and_consumers_meet_in_the_same_order_whenever_the_seed_is_the_same():
+def test_simulated_threads_run_in_the_same_order_for_the_same_seed():
     def work(kernel, threads):
         met, mailbox = [], queue.Queue(maxsize=2)
 

@@ -35,7 +35,7 @@ def with_object_keys(value):
 
 
 @given(json_values)
-def test_strict_json_is_read_and_written_as_everywhere(value):
+def test_strict_json_round_trips(value):
     assert loads(json.dumps(value).encode()) == value
     assert json.loads(dumps(value)) == value
 
@@ -46,21 +46,21 @@ def test_tolerant_json_reader_reads_strict_json_alike(value):
 
 
 @given(st.lists(st.tuples(json_values, json_values), min_size=1, max_size=4))
-def test_maps_with_objects_as_keys(pairs):
+def test_tolerant_json_reader_accepts_maps_with_objects_as_keys(pairs):
     value = ObjectMap(tuple(({"key": key}, item) for key, item in pairs))
     assert loads(dumps(value)) == value
     assert loads(dumps({"outer": [value]})) == {"outer": [value]}
 
 
-def test_bare_numbers_as_keys_are_text_as_if_they_were_quoted():
+def test_tolerant_json_reader_reads_bare_number_keys_as_text():
     assert loads(b'{0:"10.0.0.1:10911", 12 : {-5:1}}') == {"0": "10.0.0.1:10911", "12": {"-5": 1}}
 
 
-def test_blanks_and_javas_number_suffixes_are_passed_over():
+def test_tolerant_json_reader_skips_blanks_and_java_number_suffixes():
     assert loads(b" {1:\t[ 5L , 1.5D,-2 ]\r\n} \n") == {"1": [5, 1.5, -2]}
 
 
-def test_escapes_are_understood():
+def test_json_reader_decodes_escapes():
     assert loads(rb'{1:"a\"b\\c\u0001\u503c\ud83d\ude00"}') == {"1": 'a"b\\c\x01值😀'}
 
 
@@ -87,7 +87,7 @@ def test_invalid_json_error_gives_position_and_reason(data, message):
         loads(data)
 
 
-def test_deep_nesting_is_refused():
+def test_json_reader_refuses_deep_nesting():
     with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
         loads(b"{1:" + b"[" * 100_000)
 
@@ -130,7 +130,7 @@ def test_unterminated_json_text_is_refused_at_its_start(end):
 
 
 @pytest.mark.parametrize("value", ["\ud800", {"\ud800": 1}, [{"a": {"\ud800": 1}}], {"a": 1 << 64}])
-def test_text_and_numbers_that_have_no_bytes_are_refused(value):
+def test_json_writer_refuses_unencodable_text_and_numbers(value):
     with pytest.raises(BodyError, match="needed JSON's types, found"):
         dumps(value)
 

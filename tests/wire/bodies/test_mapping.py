@@ -160,12 +160,12 @@ def test_message_queue_map_key_is_encoded_readable_for_all_java_versions():
     assert encode_body(body) == b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}'
 
 
-def test_numbers_as_keys_are_written_in_quotes():
+def test_body_map_keys_that_are_numbers_are_quoted():
     body = clients.BrokerData(broker_name="b", broker_addrs={0: "10.0.0.1:10911"})
     assert encode_body(body) == b'{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"b"}'
 
 
-def test_sets_are_written_in_one_order():
+def test_body_sets_are_encoded_in_sorted_order():
     body = operators.TopicList(topic_list=frozenset({"b", "c", "a"}))
     assert encode_body(body) == b'{"topicList":["a","b","c"]}'
 
@@ -216,12 +216,12 @@ def test_sets_are_written_in_one_order():
         ),
     ],
 )
-def test_bodies_that_do_not_fit_say_where_and_what(body_class, text, message):
+def test_body_of_a_wrong_type_is_refused_with_path_and_need(body_class, text, message):
     with pytest.raises(BodyError, match=message):
         decode_body(body_class, text)
 
 
-def test_scalars_become_text_as_in_java():
+def test_body_scalars_become_text_as_in_java():
     body = decode_body(operators.KVTable, b'{"table":{"a":true,"b":false,"c":1.5,"d":7}}')
     assert body.table == {"a": "true", "b": "false", "c": "1.5", "d": "7"}
 
@@ -232,7 +232,7 @@ def test_nulls_in_maps_and_lists_equal_absent_entries():
 
 
 @pytest.mark.parametrize("number", [1e300, -1e300, 2.0**63])
-def test_large_floats_are_read_as_they_were_written(number):
+def test_large_floats_in_bodies_round_trip(number):
     body = operators.ConsumeStats(consume_tps=number)
     assert decode_body(operators.ConsumeStats, encode_body(body)) == body
 
@@ -244,7 +244,7 @@ def test_number_beyond_float_range_is_refused_by_both_json_readers():
 
 
 @pytest.mark.parametrize("word", ["1_0", " 5", "5 ", "x", "0x5"])
-def test_numbers_in_quotes_are_read_as_java_reads_them(word):
+def test_quoted_numbers_in_bodies_are_parsed_as_in_java(word):
     with pytest.raises(BodyError, match=r"\$.perm: needed a 64-bit integer"):
         decode_body(configs.TopicConfig, b'{"topicName":"T","perm":"%s"}' % word.encode())
 

@@ -32,7 +32,7 @@ def test_json_reference_in_a_map_with_one_key_is_resolved():
     assert body["u"] == ObjectMap((({"queueId": 3}, 2),))
 
 
-def test_among_several_keys_no_guess_is_made():
+def test_json_reference_in_a_map_with_several_keys_is_refused():
     with pytest.raises(
         BodyError, match=r"\$ref: needed the path of exactly one object, found '\$.t.null'"
     ):
@@ -47,7 +47,7 @@ def test_json_reference_may_lead_to_another():
     "path",
     ["$.missing", "$.a[0]", "$.list[9]", "a", "", "..", "@", "$.", "$a", "$.list[x]", "$.list.0"],
 )
-def test_paths_to_nothing_are_named(path):
+def test_json_reference_to_nothing_is_refused_by_its_path(path):
     with pytest.raises(BodyError, match=r"JSON body at \$ref: needed"):
         loads(b'{"a":{"x":1},"list":[1],"r":{"$ref":"%s"}}' % path.encode())
 
@@ -58,7 +58,7 @@ def test_circular_fastjson_references_are_refused(path):
         loads(b'{"a":{"x":{"$ref":"%s"}},"b":{"$ref":"$.a"}}' % path.encode())
 
 
-def test_references_cannot_multiply_a_small_body_without_bound():
+def test_json_references_cannot_expand_a_small_body_without_limit():
     levels = [b'"l0":[1,1,1,1,1,1,1,1]']
     levels += [
         b'"l%d":[%s]' % (n, b",".join([b'{"$ref":"$.l%d"}' % (n - 1)] * 8)) for n in range(1, 12)
@@ -94,7 +94,7 @@ def test_short_reference_chain_is_resolved_in_either_order():
         assert body[f"r{DEPTH_MAX - 3}"] == {"x": 1}
 
 
-def test_deep_nesting_beside_a_reference_is_refused():
+def test_json_nested_deeply_beside_a_reference_is_refused():
     deep = b"[" * 900 + b"]" * 900
     with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
         loads(b'{"unknown":' + deep + b',"a":{},"b":{"$ref":"$.a"}}')

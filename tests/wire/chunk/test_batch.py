@@ -75,11 +75,11 @@ def test_batch_of_a_table_slice_holds_only_that_slice():
     ]
 
 
-def test_properties_that_do_not_fit_are_refused():
+def test_batch_properties_over_their_limit_are_refused():
     with pytest.raises(RecordError, match="at most 32767 bytes"):
         encode_batch_columns({"body": [b"x"], "tags": ["t" * 32_720]}, ids_of(range(1)))
 
 
-def test_text_that_would_be_read_as_more_properties_is_refused():
+def test_batch_property_text_with_separators_is_refused():
     with pytest.raises(RecordError, match="without"):
         encode_batch_columns({"body": [b"x"], "tags": ["a\x02b"]}, ids_of(range(1)))

@@ -96,7 +96,7 @@ def test_chunk_checksum_check_agrees_with_single_records(messages, data):
 
 
 @given(st.sampled_from(EVERY_SHAPE), st.data())
-def test_any_flipped_bit_is_detected_in_its_record_alone(message, data):
+def test_chunk_checksums_detect_any_flipped_bit_in_its_record(message, data):
     record = bytearray(sealed(message))
     bit = data.draw(st.integers(0, 8 * len(record) - 1))
     record[bit // 8] ^= 1 << bit % 8
@@ -201,7 +201,7 @@ def test_records_that_come_with_checksums_from_elsewhere_get_their_own_in_the_sa
         ),
     ],
 )
-def test_records_that_have_no_room_are_refused(text, message):
+def test_checksums_of_records_without_room_are_refused(text, message):
     first = encode_record(A_MESSAGE)
     second = encode_record(dataclasses.replace(A_MESSAGE, properties_text=text))
     with pytest.raises(RecordError, match=f"chunk at byte {len(first)}: {message}"):
@@ -220,7 +220,7 @@ def test_chunk_too_large_for_checksums_is_refused(monkeypatch):
         with_empty_checksums(chunk)
 
 
-def test_sealing_leaves_all_else_as_it_is():
+def test_sealing_changes_only_the_checksums():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
     before = chunk.data.copy()
     write_checksums(chunk)
@@ -238,7 +238,7 @@ def test_crc_of_two_parts_is_combined_from_crcs_and_second_length(first, second)
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 100, 65_535, 65_536, 4_194_304])
-def test_crcs_of_parts_of_any_length_are_combined(length):
+def test_combined_crcs_of_parts_of_any_length_equal_zlib(length):
     second = b"x" * length
     assert combine_crcs(crc32(b"head"), crc32(second), length) == crc32(b"head" + second)
     assert combine_crcs(0, crc32(second), length) == crc32(second)
@@ -254,13 +254,13 @@ def of_strings(texts):
 
 
 @given(st.lists(st.binary(max_size=60), max_size=12))
-def test_strings_have_their_crcs_whatever_their_lengths(texts):
+def test_crcs_of_strings_of_any_lengths_equal_zlib(texts):
     assert of_strings(texts) == [crc32(text) for text in texts]
 
 
 @pytest.mark.parametrize("count", [1, 2, 511, 512, 513])
 @pytest.mark.parametrize("width", [1, 100, 479, 480])
-def test_strings_of_one_length_have_their_crcs(count, width):
+def test_crcs_of_strings_of_one_length_equal_zlib(count, width):
     random = Random(count * width)
     texts = [random.randbytes(width) for _ in range(count)]
     assert of_strings(texts) == [crc32(text) for text in texts]
@@ -268,7 +268,7 @@ def test_strings_of_one_length_have_their_crcs(count, width):
 
 @pytest.mark.parametrize("count", [1, 2, 600])
 @pytest.mark.parametrize("distances", [(0,), (1,), (8,), (0, 5), (8, 7, 9)])
-def test_strings_of_one_length_have_their_crcs_at_any_distance(count, distances):
+def test_crcs_of_strings_of_one_length_at_any_distance_equal_zlib(count, distances):
     data = Random(count).randbytes(count * 50)
     gaps = np.resize(np.array(distances, np.int64), count)
     starts = np.cumsum(gaps + 30) - 30 - gaps[0] + 7

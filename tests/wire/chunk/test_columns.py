@@ -78,7 +78,7 @@ def test_chunk_columns_equal_single_message_values(messages):
 
 
 @given(st.lists(stored_messages(compressed=True), min_size=1, max_size=6))
-def test_compressed_bodies_are_inflated(messages):
+def test_chunk_columns_inflate_compressed_bodies(messages):
     def stored(message):
         kind = MessageSysFlag(message.sys_flag) & MessageSysFlag.COMPRESSION_MASK
         if not message.sys_flag & MessageSysFlag.COMPRESSED:
@@ -93,7 +93,7 @@ def test_compressed_bodies_are_inflated(messages):
 
 
 @pytest.mark.parametrize("version", java_vectors.VERSIONS)
-def test_javas_records_as_one_chunk(version):
+def test_chunk_columns_of_java_records(version):
     records = [bytes.fromhex(vector["record"]) for vector in java_vectors.load(version, "records")]
     readable = [record for record in records if _inflates(record)]
     assert len(readable) > 100

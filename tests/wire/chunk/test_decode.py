@@ -192,7 +192,7 @@ def other_size(record):
 @pytest.mark.parametrize("change", [longer_body, other_size])
 @pytest.mark.parametrize("has_sizes", [True, False])
 @pytest.mark.parametrize("number", range(5))
-def test_records_before_one_that_cannot_be_read_are_read(number, has_sizes, change):
+def test_chunk_reads_records_before_an_unreadable_one(number, has_sizes, change):
     data, sizes = records_with(number, change)
     readable, fault = readable_records(data, sizes if has_sizes else None)
     assert [len(readable), readable.head["queue_offset"].tolist()] == [number, list(range(number))]

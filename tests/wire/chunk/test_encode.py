@@ -114,7 +114,7 @@ def test_keys_and_tags_come_before_other_properties(maps):
         assert message.properties_text == encode_properties({**first, **each})
 
 
-def test_slices_and_chunked_arrays_are_taken_as_they_show_themselves():
+def test_encode_chunk_accepts_slices_and_chunked_arrays():
     bodies = pa.array([b"no", b"yes", b"and", b"no"])
     tags = pa.chunked_array([["A"], [None]])
     chunk = encode_chunk({"topic": "T", "body": bodies.slice(1, 2), "tags": tags})
@@ -228,7 +228,7 @@ BODY = [b"a", b"b", b"c"]
         ),
     ],
 )
-def test_columns_that_cannot_be_encoded_are_named(columns, message):
+def test_encode_chunk_names_a_column_that_cannot_be_encoded(columns, message):
     with pytest.raises(RecordError, match=message):
         encode_chunk(columns)
 
@@ -253,7 +253,7 @@ def test_too_large_chunk_is_refused_before_it_is_encoded(monkeypatch):
         encode_chunk(columns)
 
 
-def test_lengths_that_add_up_to_more_than_32_bits_do_not_become_negative(monkeypatch):
+def test_encode_chunk_lengths_do_not_overflow_32_bits(monkeypatch):
     # Bodies of the maximum length of columns, without the bytes.
     assert lengths_of(pa.array([b"ab", b"c"])).dtype == np.int64
     monkeypatch.setattr(
@@ -353,7 +353,7 @@ def test_encode_chunk_does_not_validate_values_under_null():
 
 
 @pytest.mark.parametrize("more", [{}, {"tags": ["A", None]}, {"properties": [[("a", "b")], []]}])
-def test_records_can_have_room_for_a_checksum(more):
+def test_encode_chunk_can_reserve_room_for_checksums(more):
     columns = {"topic": "T", "body": [b"one", b"two"], **more}
     roomy = encode_chunk(columns, has_checksums=True)
     plain = encode_chunk(columns)

@@ -33,7 +33,7 @@ def way(request):
 
 
 @given(gaps_and_widths, st.sampled_from([0, 12, 13]))
-def test_pieces_of_any_width_come_out_together(pairs, width_min):
+def test_take_bytes_gathers_pieces_of_any_width(pairs, width_min):
     """Pieces of up to 12 bytes take another path than longer ones."""
     starts, widths = positions([(gap, width + width_min) for gap, width in pairs])
     found = take_bytes(pa.py_buffer(DATA), starts, widths)
@@ -60,7 +60,7 @@ def test_take_bytes_copies_from_the_buffer(width):
 
 
 @given(gaps_and_widths, st.sampled_from([0, 3, 100]))
-def test_pieces_are_packed_side_by_side_with_room_for_the_longest(pairs, width_min):
+def test_take_bytes_packs_pieces_with_room_for_the_longest(pairs, width_min):
     starts, widths = positions([(gap, width + width_min) for gap, width in pairs])
     end = int((starts + widths).max(initial=0))
     for data in (DATA[: max(end, 24)], DATA[:end]):
@@ -70,7 +70,7 @@ def test_pieces_are_packed_side_by_side_with_room_for_the_longest(pairs, width_m
         ]
 
 
-def test_long_pieces_stay_where_they_are():
+def test_take_bytes_does_not_copy_long_pieces():
     data = np.frombuffer(DATA, np.uint8)
     starts = np.array([1, 900])
     found, places = pack_slices(data, starts, np.array([5, 800]))
@@ -93,7 +93,7 @@ def test_take_bytes_handles_the_longest_inline_view_and_the_next_length(shortest
     st.sampled_from([0, 1, -1]),
     st.data(),
 )
-def test_slices_at_one_distance_and_beside_it_are_taken_where_they_lie(
+def test_take_bytes_gathers_slices_at_one_distance_and_others_alike(
     count, distance, width, first, shift, data
 ):
     """Slices at one distance take another path, which one irregular slice prevents."""
@@ -106,7 +106,7 @@ def test_slices_at_one_distance_and_beside_it_are_taken_where_they_lie(
 
 
 @given(st.integers(60, 200), st.integers(0, 9), st.integers(0, 40), st.integers(0, 30))
-def test_slices_at_one_distance_are_packed_side_by_side(count, gap, width, spare):
+def test_take_bytes_packs_slices_at_one_distance(count, gap, width, spare):
     """The last slices have no room for a whole slot after them."""
     starts, widths = positions([(gap, width)] * count)
     end = int(starts[-1]) + width + spare

@@ -29,7 +29,7 @@ BODY = [b"a", b"b", b"c"]
         pa.scalar(b""),
     ],
 )
-def test_bodies_that_are_no_column_are_refused(bodies):
+def test_input_bodies_that_are_no_column_are_refused(bodies):
     with pytest.raises(RecordError, match="chunk at column body: needed one body for each message"):
         InputColumns({"topic": "T", "body": bodies})
 
@@ -38,7 +38,7 @@ def test_bodies_that_are_no_column_are_refused(bodies):
     "bodies",
     [tuple(BODY), np.array(BODY), np.array(BODY, object), pa.array(BODY), pa.chunked_array([BODY])],
 )
-def test_bodies_may_be_any_sequence_that_arrow_reads(bodies):
+def test_input_bodies_may_be_any_sequence_that_arrow_accepts(bodies):
     given = InputColumns({"body": bodies})
     assert given.rows == 3
     assert given.array("body").equals(pa.array(BODY, pa.binary()))
@@ -62,7 +62,7 @@ def test_unknown_or_short_input_columns_are_named():
         InputColumns({"body": BODY, "flag": [1, 2]}).array("flag")
 
 
-def test_properties_are_keys_tags_and_maps_in_this_order():
+def test_input_properties_are_keys_tags_and_maps_in_order():
     maps = [[("a", "1")], [], None]
     given = InputColumns({"body": BODY, "tags": ["A", None, "C"], "keys": "k", "properties": maps})
     parts = [*property_parts(given), pa.array(BODY, pa.binary()), pa.scalar(b"END", pa.binary())]
@@ -76,7 +76,7 @@ def test_properties_are_keys_tags_and_maps_in_this_order():
     assert lengths.tolist() == [len(text) for text in texts]
 
 
-def test_messages_without_properties_have_no_parts_of_them():
+def test_input_without_properties_has_no_property_parts():
     given = InputColumns({"body": BODY})
     assert property_parts(given) == []
     assert properties_lengths_of([], 3).tolist() == [0, 0, 0]
@@ -91,7 +91,7 @@ def test_constant_column_is_distinguished_from_varying_values():
         InputColumns({"body": BODY, "flag": pa.scalar(None, pa.int32())}).numbers("flag")
 
 
-def test_structures_are_values_of_their_bytes():
+def test_to_binary_returns_the_bytes_of_each_number():
     assert to_binary(np.array([1, 258], ">i2")).to_pylist() == [b"\x00\x01", b"\x01\x02"]
 
 

@@ -73,7 +73,7 @@ def test_missing_compression_module_raises_instead_of_marking_rows(monkeypatch):
     st.lists(st.tuples(st.binary(max_size=40), st.sampled_from([None, ZLIB])), max_size=12),
     st.integers(1, 100),
 )
-def test_slices_together_have_all_bodies_in_order(bodies, slice_bytes):
+def test_inflated_slices_contain_all_bodies_in_order(bodies, slice_bytes):
     found = slices_of(*(record(*each) for each in bodies), slice_bytes=slice_bytes)
     assert [body for each in found for body in each.bodies.to_pylist()] == [
         body for body, _ in bodies

@@ -22,7 +22,7 @@ sizes_and_gaps = st.lists(
 
 
 @given(sizes_and_gaps, st.integers(0, 1 << 50))
-def test_places_and_sizes_come_out_as_they_were(pairs, place):
+def test_placed_chunk_positions_and_sizes_round_trip(pairs, place):
     places, sizes = [], []
     for size, gap in pairs:
         places.append(place)
@@ -37,7 +37,7 @@ def test_places_and_sizes_come_out_as_they_were(pairs, place):
     assert len(told) == 4 + 12 * runs + 4 + 4 * len(sizes)
 
 
-def test_records_that_are_scattered_do_not_lie_together():
+def test_scattered_records_are_not_contiguous():
     small = [200] * 100
     together = np.cumsum(small) - 200
     assert has_long_runs(together, small)

@@ -43,7 +43,7 @@ def placed(texts, before=b"\x02", behind=b""):
     st.sampled_from([b"", b"\x02", b"\x01v\x02", b"x" * 80]),
     st.integers(1, 3),
 )
-def test_values_are_those_in_the_maps(texts, before, behind, times):
+def test_property_pieces_equal_the_values_of_property_maps(texts, before, behind, times):
     where = placed(texts * times, before, behind)
     for name in NAMES:
         with mock.patch.object(chunk_properties, "LONG_BYTES", -1):
@@ -73,14 +73,14 @@ KEYS_AND_TAGS = {
 
 
 @pytest.mark.parametrize("kind", KEYS_AND_TAGS)
-def test_keys_and_tags_are_found_in_any_order(kind):
+def test_property_pieces_find_keys_and_tags_in_any_order(kind):
     text, key, tag = KEYS_AND_TAGS[kind]
     columns = PropertyColumns(*placed([text] * 3))
     assert columns.values("KEYS").to_pylist() == [key] * 3
     assert columns.values("TAGS").to_pylist() == [tag] * 3
 
 
-def test_rows_of_all_kinds_share_one_chunk():
+def test_property_pieces_of_all_kinds_of_rows_in_one_chunk():
     texts, keys, tags = zip(*list(KEYS_AND_TAGS.values()) * 40, strict=True)
     columns = PropertyColumns(*placed(texts))
     assert columns.values("KEYS").to_pylist() == list(keys)

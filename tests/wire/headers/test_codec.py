@@ -70,7 +70,7 @@ def test_header_encode_decode_round_trip(header):
 @pytest.mark.parametrize(
     ("word", "value"), [("TRUE", True), ("True", True), ("yes", False), ("", False)]
 )
-def test_true_is_what_java_takes_for_true(word, value):
+def test_header_boolean_is_parsed_as_in_java(word, value):
     assert CODEC.decode({**FIELDS, "f": word}).is_force is value
 
 
