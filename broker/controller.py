@@ -219,7 +219,7 @@ class BrokerController:
         self.processors = Processors(
             self._parts(config),
             self._real_topic_delivery(LossKind.HALF_MESSAGE),
-            random.Random(self._random_bytes(8)).randrange,  # noqa: S311  # which queue comes first
+            random.Random(self._random_bytes(8)).randrange,  # noqa: S311  # picks the first queue
         )
         self.revive = self._revive_service(config)
         self._create_due_jobs()
@@ -366,7 +366,7 @@ class BrokerController:
             self.vip_port = await self.server.listen(config.bind_address, port)
         except CannotListen as error:
             _log.warning(
-                "no VIP channel for RocketMQ up to 4.4: cannot listen on %s:%d: %s. Free it, or "
+                "VIP channel of clients up to 4.4: cannot listen on %s:%d: %s. Free the port, or "
                 "set vipChannelEnable=false",
                 config.bind_address,
                 port,
@@ -398,7 +398,7 @@ class BrokerController:
         await self.housekeeping.drain(_DRAIN_SECONDS)
         await self.server.stop()
         await self.housekeeping.stop()
-        with suppress(StoreError):  # the store logs it when it closes
+        with suppress(StoreError):  # the store logs the error when it closes
             # Wait even for a slow disk, because messages past an unsaved offset are delivered
             # again.
             self.store.wait_flushed()

@@ -77,8 +77,9 @@ def stream_test(
     """
     if not callable(pipeline):
         raise TypeError(
-            f"pipeline: needed a function from a DataFrame to one, found {excerpt(pipeline)}; for "
-            'example: lambda source: source.selectExpr("CAST(body AS STRING)")'
+            f"pipeline: needed a function that maps a DataFrame to another, found "
+            f"{excerpt(pipeline)}; for example: "
+            'lambda source: source.selectExpr("CAST(body AS STRING)")'
         )
     if not isinstance(broker, EmbeddedBroker):
         found = f"{type(broker).__name__} {excerpt(broker)}"
@@ -446,7 +447,7 @@ def _format_table(missing: Sequence[Any], more: Sequence[Row]) -> str:
         return ""
     make = type(more[0])
     names = more[0].__fields__
-    if any(len(row) != len(names) for row in missing):  # without a cell to compare with
+    if any(len(row) != len(names) for row in missing):  # some row has another number of columns
         return f"\nits columns are {', '.join(names)}"
     needed = [make(**dict(zip(names, row, strict=False))) for row in missing]
     try:

@@ -493,7 +493,7 @@ CASES = [
     GivenUp("messages of transactions", "is damaged, and is skipped", half_message_is_damaged),
     GivenUp(
         "messages of transactions",
-        "transactions go on at",
+        "checks of transactions continue at",
         half_message_is_deleted,
         {**SMALL_FILES, "mappedFileSizeConsumeQueue": 400},
     ),

@@ -100,7 +100,7 @@ def live_three_times(tmp_path, by):
 
 
 SAID = {
-    "inodes change": "gives a file another number each time",
+    "inodes change": "changes the inode numbers of files",
     "directories are not flushed": "cannot flush directories",
 }
 

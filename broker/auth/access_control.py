@@ -1,6 +1,6 @@
 """AccessControl: authenticates the client of every request, and checks its rights.
 
-    connection, request --> authenticate --> Identity --> check --> needs of the table --> rules
+    connection, request --> authenticate --> Identity --> check --> RIGHTS: its needs --> rules
 
 `AccessRules` are the users and lists of RocketMQ 5, or the accounts of plain_acl.yml. Without rules
 nothing is checked.
@@ -165,7 +165,7 @@ class AccessControl:
     def template_of(
         self, connection: Channel, request: RemotingCommand, varying: tuple[str, str]
     ) -> SignedTemplate | UnsignedTemplate | None:
-        """Return the verifier of requests that differ from an allowed one in two fields and body.
+        """Return the verifier of requests that differ from this one in two fields and the body.
 
         Return None if the request is not allowed, or does not have these fields. The verifier is
         valid while `version` stays the same.
@@ -183,7 +183,7 @@ class AccessControl:
                 return UnsignedTemplate()
             return SignedTemplate(request.ext_fields, varying, secret)
         except (RequestRejected, WireError, KeyError, UnicodeEncodeError):
-            self.failures, self.denials = counted  # it was refused and counted before
+            self.failures, self.denials = counted  # the refusal is already counted
             return None
 
     def allows(
@@ -213,7 +213,7 @@ class AccessControl:
     def require(
         self, connection: Channel, resource: ResourceType, name: str, *actions: Action
     ) -> None:
-        """Refuse and count a request unless `allows` is true; for needs that a handler finds."""
+        """Refuse and count a request unless `allows` is true; for rights that handlers check."""
         refused = self.refusal(connection, resource, name, *actions)
         if refused is not None:
             self.denials += 1
@@ -229,7 +229,7 @@ class AccessControl:
         return rules.allows_every_topic(identity, _address_of(connection), action)
 
     def knows(self, connection: Channel) -> bool:
-        """Return whether a connection's identity is still valid: known, enabled, with its key."""
+        """Return whether a connection's user still exists, is enabled, and has the same key."""
         rules, identity = self._rules, connection.identity
         if rules is None:
             return True

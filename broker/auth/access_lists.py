@@ -26,7 +26,7 @@ from .rights import Action, Need, ResourceType
 _EnumT = TypeVar("_EnumT", bound=Enum)
 
 RULES_MAX: Final = 1_000
-"""Limit on the rules of one user, because a request may have to look at all of them."""
+"""Limit on the rules of one user, because a request may have to check all of them."""
 NAME_CHARACTERS_MAX: Final = 255
 SOURCES_MAX: Final = 100
 

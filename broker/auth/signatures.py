@@ -25,7 +25,7 @@ def is_signed_by(request: RemotingCommand, secret_key: str) -> bool:
     """Return whether the signature of a request was made with this key, in constant time.
 
     The field ``_UNIQUE_KEY_QUERY`` of QUERY_MESSAGE may be signed or not: clients before 4.9.4 add
-    it after they have signed, and some brokers of RocketMQ expect one form, others the other.
+    it after they have signed, and RocketMQ's brokers differ in whether they expect it signed.
     """
     fields = request.ext_fields
     given = fields.get(SIGNATURE, "").encode(errors="replace")
@@ -50,7 +50,7 @@ class SignedTemplate:
         in one template     ------- before -------   ^       ^   - after -
 
     Fast paths take requests that differ in two fields of the header only. The other values are
-    hashed once, so that a signature costs a third of that of the usual path.
+    hashed once, so that verifying a signature takes a third of the time of the usual path.
     """
 
     __slots__ = ("_after", "_inner", "_middle", "_outer")

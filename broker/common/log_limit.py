@@ -22,7 +22,7 @@ class LogLimit:
 
     def __init__(self) -> None:
         self._keys: dict[Hashable, _LoggedKey] = {}
-        """The keys with a line, the one that has waited longest first."""
+        """The keys that have had a log line, in the order of their last lines."""
 
     def admit(self, key: Hashable, now: float) -> int | None:
         """Return how many events of a key were suppressed since its last line; None for no line."""
@@ -35,7 +35,7 @@ class LogLimit:
             if now - self._keys[oldest].logged_at < PERIOD_SECONDS:
                 return None
             del self._keys[oldest]
-        self._keys.pop(key, None)  # the next line moves it to the end
+        self._keys.pop(key, None)  # adding it again moves it to the end
         self._keys[key] = _LoggedKey(now)
         return 0 if known is None else known.suppressed
 

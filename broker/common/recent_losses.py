@@ -43,7 +43,7 @@ class LossKind(Enum):
     SEND_REFUSED = ("send refused", False)
     LIMIT_REACHED = ("limit reached", False)
 
-    def __init__(self, title: str, is_failure: bool) -> None:  # noqa: FBT001  # read in the table
+    def __init__(self, title: str, is_failure: bool) -> None:  # noqa: FBT001  # Enum passes the tuples above
         self.title = title
         self.is_failure = is_failure
 
@@ -86,7 +86,7 @@ class RecentLosses:
         self.record(kind, " ".join(lines), count)
 
     def record(self, kind: LossKind, text: str, count: int = 1) -> None:
-        """Record a loss without a line in the log, because there is one for many."""
+        """Record a loss without a log line, because one line reports many losses."""
         with self._lock:
             self._losses.setdefault(kind, _Losses()).add(
                 self._now_ms(), escape_surrogates(text), count

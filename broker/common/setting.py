@@ -26,7 +26,7 @@ class ValueType(Generic[_Value]):
     """A type of values: a function that parses their text, and one that formats them.
 
     Attributes:
-        bounds: The lowest and the highest, both included, if they are numbers.
+        bounds: The lowest and the highest value of a number, both included; else None.
         is_secret: True if no error and no list of settings shows a value.
     """
 
@@ -189,7 +189,7 @@ class Setting:
 
     Attributes:
         key: Its name in a file, which is RocketMQ's own where RocketMQ has it.
-        value_type: The kind of its values.
+        value_type: The type of its values.
         comment: One line on its purpose, with its unit.
         rocketmq: RocketMQ's default if it differs; empty if it is the same, or RocketMQ has none.
         is_reloadable: Whether SIGHUP can change it in a running broker: a limit or rule that is

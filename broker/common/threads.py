@@ -191,7 +191,7 @@ class DaemonThreadPool:
                 return
             try:
                 result = job()
-            except BaseException as error:  # noqa: BLE001  # for those who wait for it
+            except BaseException as error:  # noqa: BLE001  # the future passes it on
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -211,7 +211,7 @@ def run_in_parallel(jobs: Sequence[Callable[[], object]], threads_max: int, name
     futures: list[Future[None]] = []
     with suppress(RuntimeError, MemoryError):
         for _ in range(min(threads_max, len(jobs)) - 1):
-            futures.append(workers.submit(partial(_run_remaining, waiting)))  # noqa: PERF401  # some may do
+            futures.append(workers.submit(partial(_run_remaining, waiting)))  # noqa: PERF401  # a later submit may fail
     try:
         _run_remaining(waiting)
     finally:

@@ -126,5 +126,5 @@ class BrokerProcess:
 
 def _require_pipe(stream: IO[bytes] | None) -> IO[bytes]:
     if stream is None:
-        raise AssertionError("a pipe was asked for")
+        raise AssertionError("Popen was called with PIPE")
     return stream

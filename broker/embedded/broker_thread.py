@@ -167,7 +167,7 @@ class BrokerThread:
                 self._running.result()
             return self._started.result()
         except BaseException as error:
-            # After an interrupt the broker may be about to serve: it then stops as soon as it does.
+            # After an interrupt the broker may still start: it stops as soon as it serves.
             self._started.add_done_callback(lambda _: self._request_stop())
             if not self._running.cancel():
                 wait([self._running], _STOP_SECONDS)
@@ -250,7 +250,7 @@ class BrokerThread:
         self._loop: EmbeddedLoop = new_embedded_loop(self._clock_offset, self._network)
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # noqa: BLE001  # whatever it is, somebody waits for it
+        except BaseException as error:  # noqa: BLE001  # `_running` passes it on
             (self._stopped if self._started.done() else self._started).set_exception(error)
         else:
             self._stopped.set_result(None)

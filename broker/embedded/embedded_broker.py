@@ -113,9 +113,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
 
         Raises:
             ConfigError: A setting is unknown, or its value is wrong.
-            EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting, or the path
-                cannot be a directory's, or looks like an address; or a certificate is given
-                although ``tls=True`` makes one.
+            EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting; or
+                ``directory`` is not a valid path, or looks like an address; or a certificate
+                is given although ``tls=True`` makes one.
             TypeError: The directory is not a path, the port not a number, own_process not a bool,
                 or tls neither a bool nor `TlsSettings`.
         """
@@ -605,13 +605,15 @@ def _check_no_certificate(texts: dict[str, str]) -> None:
 
 @contextmanager
 def _arguments_of(texts: dict[str, str]) -> Iterator[list[str]]:
-    """Yield the arguments of a broker's process; others can read them, so secrets are in a file."""
+    """Yield the arguments of a broker's process; secrets go to a file that only its user reads."""
     secrets = {name for name in texts if texts[name] and KEYS[name].setting.value_type.is_secret}
     arguments = [f"{name}={text}" for name, text in texts.items() if name not in secrets]
     if not secrets:
         yield arguments
         return
-    with tempfile.TemporaryDirectory(prefix="rocketpoll-") as directory:  # for its user alone
+    with tempfile.TemporaryDirectory(
+        prefix="rocketpoll-"
+    ) as directory:  # only its user may open it
         path = Path(directory, "secrets.conf")
         path.write_text("".join(f"{name}={texts[name]}\n" for name in secrets), encoding="utf-8")
         yield ["-c", str(path), *arguments]
@@ -628,7 +630,7 @@ _started_brokers: Final[weakref.WeakSet[EmbeddedBroker]] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for broker in _started_brokers:
-        broker._after_fork()  # its own module
+        broker._after_fork()  # private to this module
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -209,9 +209,9 @@ class BrokerHelpers(ABC):
 
         Args:
             topic: The topic to read.
-            start: ``"earliest"``, ``"latest"``, ``"-1h"``, a time (a text, a datetime with a
-                zone, or milliseconds since 1970), or ``{queue: offset}``, to begin at.
-            end: A bound of the same kinds, before which to end.
+            start: The first message: ``"earliest"``, ``"latest"``, ``"-1h"``, a time (a text, a
+                datetime with a zone, or milliseconds since 1970), or ``{queue: offset}``.
+            end: The end, in the same forms; the message at this bound is not included.
             columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. By default:
                 topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
@@ -221,7 +221,7 @@ class BrokerHelpers(ABC):
                 values have; a body without fields cannot be read. By default, bodies are bytes.
             on_bad_record: How to handle a message that cannot be read: ``"fail"`` ends the read,
                 ``"null"`` returns a row without its body, ``"skip"`` leaves it out.
-            bytes_max: The most bytes that the table may take, with bodies inflated.
+            bytes_max: The maximum size of the table in bytes, with decompressed bodies.
 
         Raises:
             RouteNotFound: The topic does not exist.

@@ -230,7 +230,9 @@ class EmbeddedTls:
 
         If its settings ask clients for a certificate, one is made.
         """
-        self._directory = Path(tempfile.mkdtemp(prefix="rocketpoll-tls-"))  # for its user alone
+        self._directory = Path(
+            tempfile.mkdtemp(prefix="rocketpoll-tls-")
+        )  # only its user may open it
         authority = ThrowawayAuthority()
         self.ca_file = self._write("ca.pem", authority.certificate)
         names = dict.fromkeys((*_LOCAL_NAMES, *filter(None, addresses)))

@@ -1,9 +1,9 @@
 """Java values: compares values as Java does, and reads the numbers in texts as Java does.
 
 A text is converted to the type of the value that it is compared with: Boolean, Integer, Long or
-Double. If it cannot be converted, ValueError is raised, and its message does not match. Python's
-`int` stands for Integer, if the number fits, and for Long. One value that fits counts as Long:
--2147483648, because in Java it is the negative of the Long 2147483648.
+Double. If it cannot be converted, ValueError is raised, and the filtered message does not match.
+Python's `int` stands for Integer, if the number fits, and for Long. One value that fits counts as
+Long: -2147483648, because in Java it is the negative of the Long 2147483648.
 
 Everything here takes at most linear time in the length of a text.
 """
@@ -22,7 +22,7 @@ Value: TypeAlias = "bool | int | float | str | None"
 _INTEGER_MAX = (1 << 31) - 1
 _Number = TypeVar("_Number", int, float)
 
-_DIGITS_WITHIN_INTEGER = 10  # fewer of them always fit
+_DIGITS_WITHIN_INTEGER = 10  # numbers with fewer digits always fit
 _DIGITS_MAX = 40  # characters that java_numbers reads
 _BASIC_PLANE_LAST = (
     "\uffff"  # past it, Java sees a digit as two characters, neither of them a digit
@@ -107,8 +107,8 @@ def _without_leading_zeros(text: str) -> str:
 def parse_double(text: str) -> float:
     """Return the number in a text as Java reads it, possibly NaN or infinite, or raise ValueError.
 
-    Python's ``float`` also accepts other names for these, digits of other scripts and underscores;
-    Java also accepts hexadecimal numbers, and type letters after the digits.
+    Python's ``float`` also accepts other names of NaN and infinity, digits of other scripts, and
+    underscores; Java also accepts hexadecimal numbers, and type letters after the digits.
     """
     text = text.strip(BLANKS)
     if text and not text.strip(_DECIMAL_CHARACTERS):  # only digits, as nearly always

@@ -239,7 +239,7 @@ class In(Condition):
 
 @dataclass(frozen=True)
 class TextMatch(_Unary, Condition):
-    """CONTAINS, STARTSWITH or ENDSWITH; a negation is true only of texts, too."""
+    """CONTAINS, STARTSWITH or ENDSWITH; if negated, a missing text still does not match."""
 
     kind: str
     text: str

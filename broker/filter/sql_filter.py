@@ -52,7 +52,7 @@ class SqlFilter:
         """Return a mask of the messages that match."""
         if len(chunk) < _BULK_MESSAGES_MIN:
             return self._match_each(chunk)
-        from .sql_columns import matching_rows  # noqa: PLC0415  # it imports numpy and pyarrow
+        from .sql_columns import matching_rows  # noqa: PLC0415  # imports numpy and pyarrow
 
         return matching_rows(self.expression, chunk.properties, len(chunk))
 
@@ -74,6 +74,6 @@ class SqlFilter:
         """Return the cost of checking all properties, in bytes that could be read instead."""
         return self._weight * int(chunk.properties_length.sum())
 
-    def matches_code(self, code: int) -> bool:  # noqa: ARG002  # the shape of a filter
+    def matches_code(self, code: int) -> bool:  # noqa: ARG002  # required by `HoldFilter`
         """Return True, because any message may match."""
         return True

@@ -151,7 +151,7 @@ _LEVELS = {
     **dict.fromkeys((CONTAINS, STARTSWITH, ENDSWITH), _COMPARISON),
 }
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
-_CACHED_MAX = 128  # pulls with an expression of their own repeat the same one
+_CACHED_MAX = 128  # a client sends the same expression in each pull
 
 
 @lru_cache(maxsize=_CACHED_MAX)
@@ -191,7 +191,7 @@ class _SqlParser:
     def _expression(self, level: int) -> Expression:
         start = self._tokens.peek()
         left = self._unary()
-        # No operator here binds tighter than the last one, which would have consumed it.
+        # The operand of the last operator includes all operators that bind tighter.
         highest = _COMPARISON
         while level <= (found := _LEVELS.get(self._tokens.peek().kind, 0)) <= highest:
             if found == _COMPARISON:

@@ -97,7 +97,7 @@ def _is_tag_type(expression_type: str | None) -> bool:
 
 
 def _tags(topic: str, sub_string: str) -> frozenset[str]:
-    """Return the tags between ||, which may be none; raise FilterError if all are empty texts."""
+    """Return the tags between ||, possibly none; raise FilterError if all are empty texts."""
     subject = f"{TAG_EXPRESSION} subscription of {topic}"
     if len(sub_string) > TAGS_CHARACTERS_MAX:
         needed = f"at most {TAGS_CHARACTERS_MAX} characters"

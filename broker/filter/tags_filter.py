@@ -74,7 +74,7 @@ class TagsFilter:
         mask: npt.NDArray[np.bool_] = matches.to_numpy(zero_copy_only=False)
         return mask
 
-    def cost_of(self, chunk: RecordChunk) -> int:  # noqa: ARG002  # the shape of a filter
+    def cost_of(self, chunk: RecordChunk) -> int:  # noqa: ARG002  # required by `MessageFilter`
         """Return 0: finding one property takes no longer than reading the messages."""
         return 0
 

@@ -40,7 +40,7 @@ def polling_key(
 class PopRequest(PullRequest):
     """A pop or a notification that found nothing."""
 
-    header: PopHeader  # type: ignore[assignment]  # has the fields that a hold needs, but a pull's
+    header: PopHeader  # type: ignore[assignment]  # not a pull's header, but has what a hold needs
     is_notification: bool = False
     is_released: bool = False
     """True if its client has left the group: it must not get a message any more."""

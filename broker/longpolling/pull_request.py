@@ -129,7 +129,7 @@ class ManyPullRequest:
         return list(self._by_owner.get(_owner_of(request), ()))
 
     def by_turns(self) -> Iterator[PullRequest]:
-        """Yield the pulls that are here now: the first of each client, then the second of each, ...
+        """Yield the current pulls: the first of each client, then the second of each, and so on.
 
         Pulls may be added and removed meanwhile.
         """

@@ -299,7 +299,7 @@ class PullRequestHoldService:
     def check_hold_request(self, now_ms: int) -> Iterator[None]:
         """Check every deadline and every queue, in steps, as if no arrival had been reported."""
         # reported arrivals are queued already: this finds those that were missed
-        self._report_rescued(self.expire(now_ms - LATE_MS), "deadlines")
+        self._report_rescued(self.expire(now_ms - LATE_MS), "passed deadlines")
         self._log_deferred()
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
             many = self._pull_request_table.get(queue)
@@ -497,7 +497,7 @@ class PullRequestHoldService:
         self.rescued_total += rescued
         if rescued:
             _log.warning(
-                "%d held pulls of %s were overlooked and are answered late", rescued, where
+                "%d held pulls of %s were overlooked, and are answered late", rescued, where
             )
 
     def _log_deferred(self) -> None:
@@ -568,7 +568,7 @@ class PullRequestHoldService:
 
     def _search_next(self) -> None:
         connection, search = self._searches.popleft()
-        # a search that is over has ended in the turn of another client
+        # clients share a search, so it may have ended in the turn of another client
         if not search.is_over and next(search.steps, _END) is not _END:
             self._searches.append(connection, (connection, search))
 

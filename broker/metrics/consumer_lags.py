@@ -101,10 +101,10 @@ class ConsumerLags:
         queues: Mapping[int, QueueBounds],
         previous: _StoreTimesByPosition,
     ) -> Generator[None, None, tuple[int, int]]:
-        """Return what to add to the number of all messages to get a group's lag, and a store time.
+        """Return by how much a group's lag exceeds the number of all messages, and a store time.
 
-        The time is that of the group's oldest message in queues in which the group has an offset,
-        in milliseconds; 0 without such a message.
+        The time is that of the oldest message in the group's lag, in queues in which the group has
+        an offset, in milliseconds; 0 without such a message.
         """
         messages = oldest = 0
         for queue_id, queue_offset in offsets.items():

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The content type that every release of Prometheus reads."""
 _SAMPLES_PER_STEP: Final = 128
-"""Rows that take a millisecond or two."""
+"""Samples that take a millisecond or two."""
 _CACHE_SECONDS: Final = 1.0
 
 

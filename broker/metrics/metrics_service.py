@@ -58,11 +58,11 @@ HttpHandler: TypeAlias = Callable[[Respond], None]
 class MetricsHttpServer:
     """One port, and the clients on it.
 
-    A client gets one response and is disconnected. Its request and its reading have time limits; a
-    request has no body, and a head of a few kilobytes at most; only a few clients are accepted at
-    once. So a slow or hostile client costs little, nor can it keep others out: if there are too
-    many clients, the server disconnects one of the address that has most. Clients that have not
-    sent a request go first, then those that read too slowly.
+    A client gets one response and is disconnected. A slow or hostile client costs little, because
+    requests and responses have time limits, a request has no body and a head of a few kilobytes at
+    most, and only a few clients are accepted at once. It cannot keep others out either: if there
+    are too many clients, the server disconnects one of the address that has most. Clients that have
+    not sent a request go first, then those that read too slowly.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class MetricsHttpServer:
         """
         handler = self._handlers.get(path)
         if foreign_host is not None:
-            what = f"not a name of this machine: {foreign_host[:100]!r}. Ask by address\n"
+            what = f"not a name of this machine: {foreign_host[:100]!r}. Use an address\n"
             respond(HttpResponse(HTTPStatus.FORBIDDEN, what.encode("ascii", "replace")))
         elif method not in ("GET", "HEAD"):
             respond(
@@ -166,7 +166,7 @@ class _HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         names = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if not all(names):  # it has gone already
+        if not all(names):  # the client has disconnected already
             self._transport.abort()
             return
         peer, own = map(host_of, names)

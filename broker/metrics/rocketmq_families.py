@@ -46,7 +46,7 @@ class RocketMQFamilies:
         self._sources = sources
         self._lags = ConsumerLags(sources.broker)
         self._earliest = (-1, 0)
-        """The begin of the log at the last read, and its first message's store time in ms."""
+        """The start of the log at the last read, and the store time of its first message in ms."""
 
     def families(self) -> Iterator[MetricFamily]:
         """Yield all families; their rows are collected when they are read."""

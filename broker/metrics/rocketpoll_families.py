@@ -180,7 +180,7 @@ class OwnFamilies:
         yield gauge("rocketpoll_sends_waiting", "Sends that wait for the disk.", sends.size)
         yield gauge(
             "rocketpoll_send_wait_seconds",
-            "Time for which the first of them has waited.",
+            "Time for which the oldest send has waited for the disk.",
             sends.head_wait_ms / 1000,
         )
         yield gauge("rocketpoll_connections", "Clients.", server.connections)
@@ -206,7 +206,7 @@ class OwnFamilies:
         )
         yield counter(
             "rocketpoll_authorization_denials_total",
-            "Requests of proven identities that may not have what the request needs.",
+            "Requests of proven identities that do not have a needed right.",
             access.denials,
         )
 
@@ -216,7 +216,7 @@ class OwnFamilies:
             return
         yield CounterFamily(
             "rocketpoll_tls_handshakes_total",
-            "Connections by the end of their TLS handshake; plain: refused, because TLS is "
+            "Connections by the result of their TLS handshake; plain: refused, because TLS is "
             "required.",
             ("result",),
             [
@@ -358,7 +358,11 @@ class OwnFamilies:
             ("acknowledged", "Popped messages acknowledged.", counters.acknowledged_total),
             ("changed", "Changes of invisible times.", counters.changed_total),
             ("revived", "Popped messages that are delivered again.", counters.revived_total),
-            ("dead_letters", "Popped messages that became dead.", counters.dead_letters_total),
+            (
+                "dead_letters",
+                "Popped messages that became dead letters.",
+                counters.dead_letters_total,
+            ),
             ("lost", "Popped messages that could not be redelivered.", lost_total),
         ):
             yield counter(f"rocketpoll_pop_messages_{name}_total", description, total)

@@ -4,7 +4,7 @@ Acknowledgements reach the revive topic through the log, and most of them throug
 late if the broker stood still, or if many timers were due at once. The redelivery of their messages
 must not overtake them:
 
-    direct ones    the log is dispatched up to its end ─> in the revive topic
+    no timer       the log is dispatched up to its end ─> in the revive topic
     with a timer   ─> indexed ─> delivered, if due ─> the log is dispatched again ─> there as well
 
 Usually no acknowledgement is late, and nothing has to wait.

@@ -55,8 +55,8 @@ from .revive_log import (
 )
 
 PENDING_MAX: Final = 20_000
-"""The maximum number of check points of a revive queue in memory; at this number, the service reads
-on when the first is done."""
+"""The maximum number of check points of a revive queue in memory; at this number, the service
+continues to read when the first check point is finished."""
 BARRIER_MS: Final = 5
 """Milliseconds between two checks for late acknowledgements."""
 _MESSAGES_PER_READ: Final = 256
@@ -72,7 +72,7 @@ class _PendingCheckPoint:
     due_ms: int
     acked: set[int] = field(default_factory=set)
     redelivered: int = 0
-    """The number of messages, from the first on, that are redelivered or need not be."""
+    """The number of messages at the start that are redelivered, or need no redelivery."""
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class PopReviveService:
         return self._delivery.dropped_total
 
     def _is_due(self, now_ms: int) -> bool:
-        """Return whether a check point is due whose acknowledgements may be on their way."""
+        """Return whether a check point is due, but acknowledgements for it may still arrive."""
         first_pending = (next(iter(queue.pending.values()), None) for queue in self._queues)
         return any(
             first is not None and self._barrier.passed_ms < first.due_ms <= now_ms

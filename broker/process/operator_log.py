@@ -118,8 +118,8 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
         )
     if config.store.broker_role is BrokerRole.SLAVE:
         _log.warning(
-            "brokerRole=SLAVE: the broker serves what %s has, refuses every send, and "
-            "copies from no master. To take messages, remove it",
+            "brokerRole=SLAVE: the broker serves what %s has, refuses all sends, and "
+            "copies from no master. Remove brokerRole to accept messages",
             config.store.store_path_root_dir,
         )
     tls = config.tls

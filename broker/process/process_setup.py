@@ -26,11 +26,11 @@ def set_up_process(arguments: Sequence[str]) -> None:
     if any(each.startswith(("-c", "--c")) for each in arguments):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     opened = os.open(os.devnull, os.O_RDWR)
-    while opened < 3:  # the lowest number that is free, each time
+    while opened < 3:  # the system returns the lowest free number
         opened = os.open(os.devnull, os.O_RDWR)
     os.close(opened)
     if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # for good
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # open while the process runs
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # open while the process runs
     if sys.stderr is None:

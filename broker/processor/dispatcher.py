@@ -39,7 +39,7 @@ SuspendSend: TypeAlias = Callable[[Channel, RemotingCommand, str], "RemotingComm
 
 _log = logging.getLogger(__name__)
 UNKNOWN_REQUEST: Final = -1
-"""Counted in place of codes without a handler, of which clients may invent any number."""
+"""The code under which requests without a handler are counted, because clients may invent codes."""
 _EXPECTED_CODES: Final = frozenset(
     [
         ResponseCode.SUCCESS,
@@ -71,7 +71,7 @@ _CLIENT_ID: Final = re.compile(rb'"client_?id"\s*:\s*"([^"\\]{1,200})"', re.IGNO
 _CLIENT_ID_WITHIN_BYTES: Final = 65_536
 _REMARK_CHARACTERS_MAX: Final = 130
 _LINE_CHARACTERS_MAX: Final = 154
-"""The maximum length of a refusal with its remark on one line, which has 200 with its prefix."""
+"""The maximum length of a refusal and its remark on one line; the log's prefix makes it 200."""
 
 _RECOVERY_SECONDS: Final = 10.0
 """A code is no longer degraded after this time without a degraded request.
@@ -301,7 +301,7 @@ class RequestDispatcher:
             return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-        # the system's message contains a file name
+        # `describe_error` leaves out the file name in the system's message
         if isinstance(error, OSError) or is_transient(error):
             self._degraded_at[request.code] = self._clock()
             self._degradations.begin(request.code, f"requests {request.code} are refused", error)

@@ -1,9 +1,9 @@
 """Shared parts of the fast paths of sends and pulls: templates of headers, and caches by client.
 
 A template is a request header, cut at the values in which later headers may differ. It is valid if
-the codec decodes other values at the cuts into their fields, and leaves the others unchanged
-(`is_changed_header`). `cut_signature` removes the signature, which each signed request has of its
-own; it is verified each time.
+the codec decodes other values at the cuts into their fields, and leaves all other fields unchanged
+(`is_changed_header`). `cut_signature` removes the signature, which differs in each request and is
+verified each time.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class LearningBudget:
     __slots__ = ("_cost", "_debt", "_debt_max")
 
     def __init__(self, cost: int, count_max: int) -> None:
-        """Create a budget: an entry costs ``cost`` requests, with credit for ``count_max``."""
+        """Create a budget: an entry costs ``cost`` requests; ``count_max`` may be unpaid."""
         self._cost = cost
         self._debt_max = cost * count_max
         self._debt = 0
@@ -160,7 +160,7 @@ class PerClientCache(Generic[_CacheT]):
             self._count -= len(client_cache)
 
     def add_count(self, change: int) -> None:
-        """Adjust the number of a client's entries by a difference."""
+        """Add a change to the number of entries; past the limit, discard the oldest clients'."""
         self._count += change
         while self._count > self._count_max:
             self.discard(next(iter(self._clients)))

@@ -136,7 +136,7 @@ def may_read(broker: BrokerParts, connection: Channel, record: Buffer, *actions:
 
 
 def is_in_queue(store: MessageStore, message: StoredMessage, record: Buffer) -> bool:
-    """Return whether a record of the log is the one at the position in a queue that it states."""
+    """Return whether the queue that a record names contains it, at the offset that it names."""
     position = message.topic, message.queue_id, QueueOffset(message.queue_offset)
     return b"".join(store.get_message(*position, count_max=1).buffers) == record
 

@@ -85,7 +85,7 @@ def success_response(
         codec = HEADERS[request.code].response
         if codec is None:
             raise HeaderError(
-                "answer", at="code", needed="a code whose answer has one", found=request.code
+                "answer", at="code", needed="a code with a header", found=request.code
             )
         ext_fields = codec.encode(header)
     return request.respond(

@@ -116,7 +116,7 @@ class Housekeeping:
         ``on_opened`` is called when the store finishes opening, if that is after the start.
         ``log_expiry`` warns of certificates that expire. ``reload_access``, called in a thread,
         reads plain_acl.yml again if it has changed, and warns of files with secrets that others can
-        read; None without users.
+        read; None if the broker has no users.
         """
         config = self._config
         self._on_opened = on_opened
@@ -140,7 +140,7 @@ class Housekeeping:
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
         if self._store.state().recovered_from_crash:
-            # A key of its own, beside that of the periodic checkpoints.
+            # `partial` makes a new key: `_save_checkpoint` is that of the periodic timer.
             once = partial(self._save_checkpoint)
             self._timers[once] = self._loop.call_later(_CRASH_CHECKPOINT_MS / 1000, once)
         self._every(_LOAD_NUMPY_MS, self._load_numpy)
@@ -186,7 +186,7 @@ class Housekeeping:
 
     async def _wait_for(self, jobs: Iterable[Future[object]], seconds: float) -> None:
         """Wait at most ``seconds`` for jobs to end; their owners log their exceptions."""
-        # a copy, because jobs may end meanwhile
+        # a copy, because a job that ends is removed from ``jobs``
         waiting = [asyncio.wrap_future(job) for job in tuple(jobs)]
         for job in waiting:  # asyncio logs exceptions that were never retrieved
             job.add_done_callback(_retrieve_exception)
@@ -274,7 +274,7 @@ class Housekeeping:
         call_after_read(self._loop, processors.expire_clients)
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
-        # At the end of the turn, because after a standstill deadlines are due as well.
+        # Deadlines come first: after the process was stopped, many are due at the same time.
         self._loop.call_soon(lambda: self._scheduler.run_steps(self._sweep(hold_service)))
 
     def _sweep(self, hold_service: PullRequestHoldService) -> Iterator[None]:

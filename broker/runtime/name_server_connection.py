@@ -1,7 +1,7 @@
 """NameServerConnection: the broker's connection to one name server of a RocketMQ cluster.
 
-It blocks: use each from one thread at a time, never from the loop's. A name server forgets a broker
-whose connection closes, so the connection stays open between requests.
+Its methods block: call them from one thread at a time, never on the event loop. A name server
+forgets a broker whose connection closes, so the connection stays open between requests.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 
 Only saved topics are registered, with the version under which they are saved: name servers take
 topics of a known version for unchanged. If a master at another address has the broker's name, the
-broker is not registered, because clients would lose that master. Each name server is retried by
-itself.
+broker is not registered, because clients would lose that master. Each name server is retried
+independently of the others.
 """
 
 from __future__ import annotations

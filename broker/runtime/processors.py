@@ -172,7 +172,7 @@ class Processors:
         self.sends.connection_closed(connection)
         self.extensions.connection_closed(connection)
         self._closed_connections.append(connection)
-        if not self._is_unregistering:  # thousands may go at once, and are one piece of work
+        if not self._is_unregistering:  # one generator serves all clients that disconnect together
             self._is_unregistering = True
             self.broker.run_steps(self._unregister_closed())
 

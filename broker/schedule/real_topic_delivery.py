@@ -63,7 +63,7 @@ class RealTopicDelivery:
         kind: LossKind,
         losses: RecentLosses,
     ) -> None:
-        """Store the parts; ``kind`` names the messages in the log, and what is dropped.
+        """Store the parts; ``kind`` names the messages in log lines and reported losses.
 
         ``queue_nums`` returns 0 if the topic does not exist, and None while that is undecided.
         ``recreate_topic`` creates a lost topic with at least the given number of queues, and

@@ -261,7 +261,7 @@ class TimerFiles:
         self.log.delete_before(self._first_offset())
 
     def save_clock_was_set(self) -> None:
-        """Make it durable that the clock was set, before timers are set by it."""
+        """Save that the clock was set, before any timer is set by the new time."""
         with self._lock:
             if not self._saved.clock_was_set:
                 saved = replace(self._saved, clock_was_set=True)
@@ -269,9 +269,9 @@ class TimerFiles:
                 self._saved = saved
 
     def save_read_ms(self, read_ms: int) -> None:
-        """Make it durable that slots from an earlier time on are read, before they get timers.
+        """Save that slots are read again from an earlier time on, before they get timers.
 
-        Otherwise `open` would take later entries of these slots for delivered ones.
+        Otherwise `open` would take the new entries of these slots for delivered ones.
         """
         with self._lock:
             saved = replace(self._saved, read_ms=read_ms)
@@ -279,7 +279,7 @@ class TimerFiles:
             self._saved = saved
 
     def clear_clock_was_set(self) -> None:
-        """Record with the next save that all slots are those of the times of day again."""
+        """Record with the next save that all slots match the times of day again."""
         with self._lock:
             self._saved = replace(self._saved, clock_was_set=False)
 

@@ -126,7 +126,7 @@ def recall_message(
 
 
 def due_of_waiting(properties: Mapping[str, str], precision_ms: int) -> int:
-    """Return when a waiting message is due, by the time of day; ValueError if it does not say."""
+    """Return when a waiting message is due, by the time of day; ValueError without a valid time."""
     slot_ms = parse_int64(properties.get(TIMER_OUT_MS, ""))
     try:
         exact_ms = parse_int64(properties.get(TIMER_DELIVER_MS, ""))

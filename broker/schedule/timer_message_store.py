@@ -62,7 +62,7 @@ _CLOCK_STEP_MS: Final = 1
 """The maximum difference between the clocks that rounding explains."""
 _CLOCK_READS_MAX: Final = 10
 _SMALL_STEP_MS: Final = 1_000
-"""Up to this step of the clock, slots stay those of the time of day, so that recalls find them."""
+"""A smaller change of the clock does not move slots, so that recalls still find their messages."""
 _RECALL_AHEAD_MS: Final = 60_000
 _TIMING_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0, 3_600.0)
 
@@ -180,7 +180,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         time_ms = self._wheel.slot_time(start.monotonic_ms + self._base_ms)
         self._read_ms = min(checkpoint.read_ms, time_ms) if checkpoint.read_ms else time_ms
         self._has_rewound = loaded.has_index and self._read_ms < checkpoint.read_ms
-        """True until it is saved that slots before those of the last run are read."""
+        """True if reading begins at an earlier slot than in the last run, and that is not saved."""
         self._last_entry = self._timer_log.last()
         self._note_progress()
         self._opened_until_ms = self._read_ms
@@ -197,7 +197,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         if loaded.has_index and (checkpoint.clock_was_set or has_set_back):
             self._sorting = self._sort_again(start.wall_ms)
         self._is_last_entry_last = True
-        """False if older entries were appended again after that of the last message."""
+        """True if the last entry of the timer log is that of the last indexed message."""
         self._degradations = Degradations[str]()
         self.delivered_total = 0
         self.recalled_total = 0
@@ -310,7 +310,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             due_ms = slot.next_due()
             if due_ms is not None:
                 times.append(due_ms + _ROUNDED_MS)
-            elif slot.is_whole:  # unless it is closed at its end, a kill delivers it again
+            elif slot.is_whole:  # close it at its end: a kill before that repeats its deliveries
                 times.append(slot_ms + self._wheel.precision_ms)
         next_ms = self._next_slot()
         if next_ms is not None:
@@ -320,7 +320,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
     def _next_slot(self) -> int | None:
         """Return the time of the next slot that is not open, or None.
 
-        If the place of the next time has a slot of another time, that is an open one.
+        None also if the next place in the wheel holds a slot of another time, which is open.
         """
         time_ms = self._wheel.next_time(self._opened_until_ms)
         if time_ms is None or self._wheel.get(time_ms) is None:
@@ -529,7 +529,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         )
         if rescheduled.slot_ms < self._read_ms + self._wheel.span_ms:
             return rescheduled
-        # its slot is still occupied: the message is stored again at its old time, which is over
+        # another slot still occupies the place: roll the message at its old time, which has passed
         return sorted_entry._replace(magic=entry.magic | MAGIC_ROLL)
 
     # ---- from the wheel to memory
@@ -649,11 +649,11 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
                 self._change_count(topic, -1)
                 return entry.size
             deliver_ms = self._deliver_ms(entry, message)
-            convert = lambda each: to_next_roll(  # noqa: E731  # two forms of one step
+            convert = lambda each: to_next_roll(  # noqa: E731  # a lambda in both branches
                 each, deliver_ms, enqueue_ms, wall_ms, self.rules
             )
         else:
-            convert = lambda each: to_real_topic(each, enqueue_ms, wall_ms)  # noqa: E731  # the other
+            convert = lambda each: to_real_topic(each, enqueue_ms, wall_ms)  # noqa: E731  # as above
         dropped = self.dropped_total
         if not self._delivery.deliver(message, convert):
             return None
@@ -712,7 +712,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             self._counts.pop(topic, None)
 
     def _close_slots(self, now: int) -> None:
-        """Clear slots that are over and delivered, and move on to the first other one."""
+        """Clear past slots whose entries are all delivered, and move on to the first other slot."""
         time_ms = self._wheel.slot_time(now)
         for slot_ms in [
             each

@@ -162,7 +162,7 @@ class TimerWheel:
                     del self._changed[at]
 
     def _create(self) -> PooledFile:
-        self._group.disk.delete(self._path)  # of another size
+        self._group.disk.delete(self._path)  # it has another size
         file = self._group.create(self._path, WHEEL_BYTES)
         self._group.mark_names_changed(self._path.parent)
         return file

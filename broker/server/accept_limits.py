@@ -2,11 +2,12 @@
 
     maxConnections              all clients
     maxConnectionsPerAddress    those of an address; of IPv6, of the first 64 bits
-    maxAcceptsPerSecond         new clients: all that come as long as they are few; when they are
-                                many, addresses have equal shares of half of them
+    maxAcceptsPerSecond         new clients; when there are many, half of this number is divided
+                                equally among addresses
 
-So an address that keeps opening and resetting connections leaves room for others. A tenth more is
-for addresses that have no client and have not tried lately; an attacker may have many of these.
+So an address that keeps opening and resetting connections leaves room for others. Another tenth of
+this number is only for addresses that have no client and have not tried to connect lately; it is
+small, because an attacker may have many such addresses.
 
 All programs of a machine share its loopback address, and a broker usually listens on nothing else.
 So a full loopback address has some extra places: each new client gets one, and the client that has
@@ -56,7 +57,7 @@ class AcceptRate:
         """Return whether a new client may stay; ``is_first``: its address has no other."""
         self._refill(now, float(per_second))
         admitted = self._admitted[network]
-        self._admitted[network] = admitted  # the address counts among those that share
+        self._admitted[network] = admitted  # an address that tries gets a share
         active = max(len(self._admitted), len(self._admitted_before))
         shared = per_second / _SHARED_DIVISOR
         has_share = active == 1 or admitted < max(shared // active, 1)

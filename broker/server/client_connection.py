@@ -236,7 +236,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_registered = False
         """True once the client's addresses are known and the table counts it."""
         self._is_waiting = False
-        """True while the remaining steps need something that is not there yet."""
+        """True while the next step waits for a future."""
         self._outgoing_requests = OutgoingRequests(loop)
         self.extensions: frozenset[Extension] = frozenset()
         self.identity: Identity | None = None
@@ -342,7 +342,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_waiting_for_broker(self) -> bool:
-        """True if the broker keeps this client waiting, rather than the client the broker."""
+        """True if the client waits for the broker; False if the broker waits for the client."""
         if self._tls is not None and self._tls.is_queued:
             return True
         return self._is_busy or (self.is_throttled and not self.is_congested)
@@ -451,7 +451,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _is_busy(self) -> bool:
-        """True while requests that have arrived wait for a later turn, or for what they need."""
+        """True while requests that have arrived wait for a later turn, or for a future."""
         return self._is_queued or self._is_waiting
 
     @property
@@ -557,7 +557,7 @@ class ClientConnection(asyncio.Protocol):
         if command.flag & _RESPONSE:
             self._outgoing_requests.complete(command)
             return True
-        if command.remark is not None:  # requests need none, and it may be long
+        if command.remark is not None:  # a remark may be long, and no request needs one
             command = command._replace(remark=None)
         dispatched = self._dispatch(self, command)
         if dispatched is None:

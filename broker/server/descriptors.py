@@ -49,7 +49,7 @@ def divide_descriptors(
 
 
 def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descriptors:
-    """Raise the process' limit of descriptors as far as wanted and possible, and divide it.
+    """Raise the process's limit of descriptors as far as wanted and possible, and divide it.
 
     Log a warning if the system allows fewer than wanted.
     """

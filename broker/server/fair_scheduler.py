@@ -3,7 +3,7 @@
     run          work while this turn of the loop has time; the rest waits in a queue
     run_steps    do multi-step work in the same way; work that waits for a future is not queued
     when_done    continue when a future is done; if it already is, continue in a turn of its own,
-                 because a step follows that needs most of one
+                 because the next step needs most of a turn
     defer_write  write to a socket, or close it: some hundreds of calls in a turn
 
 Queued work continues in the following turns, one item after the other and each for a short slice.
@@ -19,8 +19,8 @@ So a client with a large request never delays others for longer than a turn.
     sockets are read: new requests ── queue ── sockets are read: nothing begins ── a whole turn
 
 A call that writes or closes returns quickly, but the loop and the system do most of its work
-afterwards, where this clock cannot measure it. So such calls are counted instead of timed, and have
-a queue of their own.
+afterwards, where the scheduler cannot measure it. So such calls are counted instead of timed, and
+have a queue of their own.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FairScheduler:
         self._call_soon = loop.call_soon
         self._call_soon_threadsafe = loop.call_soon_threadsafe
         self._remaining_seconds = self._granted_seconds = NEW_WORK_SECONDS
-        """The seconds left for new work in this turn, and those at its start."""
+        """The seconds left for new work in this turn, and the seconds at its start."""
         self._until: float | None = None
         """The time at which the current work has to stop; None if none is running."""
         self._queue: deque[SlicedTask] = deque()

@@ -285,8 +285,8 @@ class SendBufferLimits(Generic[ClientT]):
     client that reads nothing for too long is disconnected, and sooner if such clients have used up
     the room.
 
-    Bytes in the system's buffers count as well, and are measured once a second. A client with
-    unread bytes only there is disconnected only when no room is left.
+    Bytes in the system's buffers count as well, and are measured once a second. A client whose
+    unread bytes are all in these buffers is disconnected only when no room is left.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -301,7 +301,7 @@ class SendBufferLimits(Generic[ClientT]):
         self._in_kernel: dict[ClientT, int] = {}
         """The bytes for each client in the system's buffers, as last measured."""
         self._stuck_since: dict[ClientT, float] = {}
-        """The time since which the system has delivered none of them."""
+        """The time since which none of these bytes has reached the client."""
         self.response_bytes_max = 0
         """The maximum size of another response, in bytes."""
         self._add_bytes(0)

@@ -24,7 +24,7 @@ from .descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _BACKLOG = 1_024
 _ACCEPTS_PER_TURN = 16
-"""The backlog that asyncio gets, which accepts as many clients in one turn."""
+"""The backlog passed to asyncio, which accepts as many clients in one turn."""
 
 
 class Listener:

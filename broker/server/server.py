@@ -254,7 +254,7 @@ class RemotingServer:
         if not self._accept_limits.register(connection, now, self.limits):
             return False
         self._unidentified_since[connection] = now
-        # during a stop or a suspension, the client was accepted just before
+        # a client may have been accepted just before a stop or a suspension
         return not (self._is_stopping or self._suspended_addresses)
 
     def protocol_accepted(self, connection: ClientConnection) -> None:

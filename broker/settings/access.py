@@ -87,8 +87,8 @@ class AccessConfig:
         faults = []
         if self.authorization_enabled and not self.authentication_enabled:
             faults.append(
-                "authorizationEnabled=true asks what users may do, and nobody proves who it is: "
-                "set authenticationEnabled=true as well"
+                "authorizationEnabled=true needs authentication, because it checks the rights of "
+                "users: set authenticationEnabled=true as well"
             )
         if self.acl_enable and (self.authentication_enabled or self.authorization_enabled):
             faults.append(
@@ -103,6 +103,6 @@ class AccessConfig:
         if self.plain_acl_file is not None and not self.acl_enable:
             faults.append(
                 f"plainAclFile={self.plain_acl_file} is not read with aclEnable=false: set "
-                "aclEnable=true, or remove the file's name"
+                "aclEnable=true, or remove plainAclFile"
             )
         return faults

@@ -296,7 +296,9 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
     sources = [(f"argument {_shown(text)!r}", text) for text in overrides]
     if path is not None:
         try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()  # editors may leave a mark
+            lines = path.read_text(
+                encoding="utf-8-sig"
+            ).splitlines()  # editors may add a byte order mark
         except (OSError, ValueError) as error:  # also of a path with a NUL byte
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"{path} cannot be read: {why}. Check the path") from error

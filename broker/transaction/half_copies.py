@@ -2,7 +2,7 @@
 
     firsts        the first queue offset of each copy; all copies of a half message share it
     scan          the first round after a start looks for copies past the saved progress
-    superseded    a half message of before the start that has a later copy: passed unchecked
+    superseded    a half message from before the start that has a later copy: passed unchecked
 
 Each check stores a half message again. The saved progress may be older than the last copies, so
 that without a scan a restarted broker would check a half message and its copies, each on its own.
@@ -31,7 +31,7 @@ class HalfCopies:
         self._last_copies: dict[int, int] = {}
         """The last copy of each half message that the scan has found, by first queue offset."""
         self._superseded: dict[int, int] = {}
-        """Half messages of before the start that have a later copy, and their first offsets."""
+        """Half messages from before the start that have a later copy, and their first offsets."""
         self._ended_firsts: set[int] = set()
         """First queue offsets of those half messages of which any copy has ended."""
 
@@ -57,11 +57,11 @@ class HalfCopies:
         self._firsts = {at: first for at, first in self._firsts.items() if at >= half_offset}
 
     def is_superseded(self, half_offset: int) -> bool:
-        """Return whether a half message of before the start has a later copy."""
+        """Return whether a half message from before the start has a later copy."""
         return half_offset in self._superseded
 
     def has_ended(self, first_offset: int) -> bool:
-        """Return whether an earlier copy of a half message of before the start has ended."""
+        """Return whether an earlier copy of a half message from before the start has ended."""
         return first_offset in self._ended_firsts
 
     # ---- the scan
@@ -102,7 +102,7 @@ class HalfCopies:
         return decoded_bytes
 
     def end_scan(self, passed: int) -> bool:
-        """Return whether all half messages of before the start are passed; true only once."""
+        """Return whether all half messages from before the start are passed; true only once."""
         if self._scan_end is None or passed < self._scan_end:
             return False
         self._scan_end = None

@@ -168,7 +168,7 @@ def encode_op_body(queue_offset: int) -> bytes:
 
 
 def decode_op(op: StoredMessage) -> list[int]:
-    """Return the queue offsets of the half messages that have ended by an op message."""
+    """Return the queue offsets of the half messages that an op message ends."""
     if op.tags != OP_TAG:
         return []
     offsets = map(_number, op.body.decode("latin-1").split(_OFFSET_SEPARATOR))

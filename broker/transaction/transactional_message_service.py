@@ -429,7 +429,7 @@ class TransactionalMessageService:
         running.ops_left -= max(len(ops), 1)
         hole_ends = {end for _, end in self._store.state().holes}
         for op in ops:
-            # The committed message in front of it may be in the hole: its producer is asked again.
+            # The committed message before it may be in the hole: its producer is asked again.
             ended = decode_op(op) if op.physical_offset not in hole_ends else []
             self._ending.difference_update(ended)
             self._ops.add(op.queue_offset, ended, self._half_offset)
@@ -468,8 +468,8 @@ class TransactionalMessageService:
         if to <= at:  # nothing is there, although the queue is longer: continue after it
             to = QueueOffset(at + 1)
         text = (
-            f"transactions go on at {to} instead of {at} of {internal_topic}: {found.status.name}; "
-            f"it holds {found.min_offset} to {found.max_offset}"
+            f"checks of transactions continue at {to} instead of {at} of {internal_topic}: "
+            f"{found.status.name}; it holds {found.min_offset} to {found.max_offset}"
         )
         if internal_topic == HALF_TOPIC:
             self._copies.discard_before(to)

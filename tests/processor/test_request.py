@@ -66,7 +66,7 @@ def test_success_response_has_a_header_a_body_or_neither():
     assert success_response(request, OffsetResponseHeader(7)).ext_fields == {"offset": "7"}
     assert success_response(request, body=HeartbeatData(client_id="c")).body.startswith(b'{"')
     assert success_response(request) == request.respond(0, None, {})
-    with pytest.raises(HeaderError, match="a code whose answer has one"):
+    with pytest.raises(HeaderError, match="a code with a header"):
         success_response(
             RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET), OffsetResponseHeader(7)
         )

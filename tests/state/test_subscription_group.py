@@ -113,7 +113,7 @@ def test_group_entry_under_a_wrong_name_is_corrected(tmp_path, clock, caplog):
     path.write_text(json.dumps(table))
     groups = groups_in(tmp_path, clock)
     assert groups.get("G") == SubscriptionGroupConfig(group_name="G", retry_max_times=3)
-    assert "has group H under the key G, its new name" in caplog.text
+    assert "has group H under the key G: using the key" in caplog.text
     groups.save()
     assert json.loads(path.read_text())["subscriptionGroupTable"]["G"]["groupName"] == "G"
 

@@ -269,7 +269,7 @@ def test_topic_entry_under_a_wrong_name_is_corrected(clock, caplog):
     topics = by_hand(clock, {"T": config("U", 3), "U": config("U", 5)})
     assert (topics.get("T"), topics.get("U")) == (config("T", 3), config("U", 5))
     assert lines_of(caplog, "rocketpoll.broker.state") == [
-        "topics.json has topic U under the key T, its new name"
+        "topics.json has topic U under the key T: using the key"
     ]
     topics.save()
     assert topics.is_saved(topics.get("T"))

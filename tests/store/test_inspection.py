@@ -223,7 +223,7 @@ def test_verify_accepts_a_delayed_message_under_custom_delay_levels(tmp_path, ca
 def test_dump_reads_a_crashed_store(root, capsys):
     (root / "abort").touch()
     assert dump.main([str(root)]) == 0
-    assert "stopped by a crash, or it runs" in capsys.readouterr().out
+    assert "stopped by a crash, or still running" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("sign", [b"", b"12345"])

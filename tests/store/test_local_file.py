@@ -207,6 +207,6 @@ def test_unstable_inode_numbers_are_ignored_and_logged_once(opened, caplog):
     for _ in range(2):
         assert is_same_file(Numbered(path), descriptor)
     assert [each.getMessage().partition(":")[0] for each in caplog.records] == [
-        f"the file system of {path} gives a file another number each time"
+        f"the file system of {path} changes the inode numbers of files"
     ]
     assert isinstance(path, Path)

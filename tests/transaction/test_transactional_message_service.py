@@ -329,9 +329,9 @@ def test_half_messages_that_were_deleted_with_old_files_are_counted(tmp_path, ca
     assert broker.store.clean() > 0
     assert broker.check() == []
     assert broker.service.lost_total == 1
-    assert "transactions go on at 3 instead of 2" in caplog.text
+    assert "checks of transactions continue at 3 instead of 2" in caplog.text
     [loss] = broker.store.losses.recent()
-    assert loss.text.startswith("transactions go on at 3 instead of 2")
+    assert loss.text.startswith("checks of transactions continue at 3 instead of 2")
     broker.store.shutdown()
 
 

@@ -167,11 +167,11 @@ _SUFFICIENT: Final = {
     Action.LIST: PlainRight.PUB | PlainRight.SUB,
     Action.UPDATE: PlainRight.SUB,
 }
-"""For actions that 4.9 does not know, the rights of which one suffices; others need an admin."""
+"""The rights that permit an action which 4.9 does not know; all other actions need an admin."""
 
 
 def _sufficient(actions: Iterable[Action]) -> PlainRight:
-    """Return the rights of which one suffices for a need; none if it needs an admin.
+    """Return the rights that permit a need, any one of them; none if it needs an admin.
 
     If PUB or SUB can satisfy a need, no other right does: a query of messages needs Sub or Get in
     RocketMQ 5, but SUB in 4.9, because it returns bodies.
@@ -197,7 +197,7 @@ class PlainAccount:
 
     @property
     def is_super(self) -> bool:
-        """True for an admin without rights by name; RocketMQ checks those of an admin, too."""
+        """True for an admin without rights by name, because such rights also limit an admin."""
         return self.is_admin and not self.topic_rights and not self.group_rights
 
     def fault(self, need: Need) -> str | None:

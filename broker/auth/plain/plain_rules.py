@@ -18,7 +18,7 @@ from ..signatures import is_signed_by
 from .plain_accounts import PlainAccount, PlainAcl, PlainAclError
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
-"""The class whose text RocketMQ 4.9 answers; clients look for its name."""
+"""The exception that RocketMQ 4.9 names in refusals; clients look for this name."""
 
 
 class PlainRules:

@@ -118,8 +118,8 @@ class AdjustableTimeLoop(_Loop):
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Count a cancelled timer; asyncio's timer handles call this."""
-        if handle._scheduled:  # type: ignore[attr-defined]  # the loop below waits for it
-            super()._timer_handle_cancelled(handle)  # type: ignore[misc]  # of the loop below
+        if handle._scheduled:  # type: ignore[attr-defined]  # a timer of asyncio's loop
+            super()._timer_handle_cancelled(handle)  # type: ignore[misc]  # asyncio's method
             return
         self._cancelled += 1
         if self._cancelled > max(_CANCELLED_TIMERS_MAX, len(self._timer_heap) // 2):
@@ -152,7 +152,7 @@ class AdjustableTimeLoop(_Loop):
         try:
             for timer in due:
                 if not timer.cancelled():  # an earlier one may have cancelled it
-                    timer._run()  # as loops do
+                    timer._run()  # as asyncio runs a handle
         finally:
             self._schedule_wake()
 

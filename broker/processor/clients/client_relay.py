@@ -187,7 +187,7 @@ class ClientRelayProcessor(Processor):
                 yield None
                 callback = partial(on_response, channel.client_id)
                 channel.connection.request(command, STATUS_TIMEOUT_MS, callback)
-        except BaseException:  # not all members were asked, so no reply is the last
+        except BaseException:  # with members left out, `reply_to_all` never runs
             self._pending_replies.release(connection, size)
             raise
         return None

@@ -88,7 +88,7 @@ class ExtensionsProcessor(Processor):
         admit = partial(self._admit, header, queue_id)
         result = yield from self._broker.store.put_chunk_in_steps(records, sizes, admit)
         body_bytes = len(request.body)
-        request = request.without_content()  # it is in the log, so release it
+        request = request.without_content()  # the log has the records: release the body
 
         def on_stored(result: PutMessageResult) -> None:
             if result.status is not PutMessageStatus.PUT_OK:
@@ -105,7 +105,7 @@ class ExtensionsProcessor(Processor):
 
 
 def _is_on_this_machine(connection: Channel) -> bool:
-    """Return whether a client seems to run here; it tests itself if it can read the files."""
+    """Return whether a client seems to run here; the client tests whether it can read the files."""
     client = connection.remote_host
     return client.address == connection.local_host.address or client.is_loopback
 

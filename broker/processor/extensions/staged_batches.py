@@ -126,7 +126,7 @@ class StagedBatchesProcessor(Processor):
         refuse_if_busy(self._broker.busy_reason())
         header: StageChunkRequestHeader = header_of(request)
         if header.queue_id < 0:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "staged records need their queue")
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "staged records need a queueId")
         self._users.begin(connection, header.sink)
         self._admission.admit(
             header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums

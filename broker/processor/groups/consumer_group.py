@@ -42,7 +42,7 @@ class ConsumerGroupProcessor(Processor):
 
     @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def get_consumer_list_by_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """List the ids of the members, by which each member computes the same assignment."""
+        """List the ids of the members, from which each member computes the same assignment."""
         header: members.ConsumerGroupRequestHeader = header_of(request)
         group = self._broker.consumers.group(header.consumer_group)
         if group is None:

@@ -69,7 +69,7 @@ class ConsumerOffsetProcessor(Processor):
             raise system_error(
                 f"commitOffset {header.commit_offset} is below zero; nothing was stored"
             )
-        # The offset of a message from before a reset does not count.
+        # Ignore offsets that members commit before they learn of a reset.
         if self._broker.consumers.is_reset(group, header.topic, header.queue_id):
             return success_response(request)._replace(remark="Offset has been previously reset")
         self._broker.offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
@@ -99,7 +99,7 @@ class ConsumerOffsetProcessor(Processor):
 
     @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def search_offset_by_timestamp(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer the first offset stored at a time or later; for UPPER, the last until then."""
+        """Answer the first offset stored at a time or later; for UPPER, the last up to the time."""
         header: headers.SearchOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         boundary = (header.boundary_type or "").strip().upper()

@@ -105,7 +105,7 @@ class GroupOffsetsProcessor(Processor):
             if queue_offset is not None:
                 return {queue_id: self._check_offset(topic, queue_id, queue_offset)}
         elif queue_offset is not None:
-            raise system_error(f"offset {queue_offset} needs the queueId that it is meant for")
+            raise system_error(f"offset {queue_offset} needs a queueId: name its queue")
         stored = self._broker.offsets.queues(header.group, topic)
         if not stored:
             raise system_error(f"THe consumer group <{header.group}> not exist in topic <{topic}>")
@@ -146,7 +146,7 @@ class GroupOffsetsProcessor(Processor):
         ]
         if old:
             raise system_error(
-                f"the client [{old[0]}] is too old to reset its offsets; nobody's were changed"
+                f"the client [{old[0]}] is too old to reset its offsets; no offset was changed"
             )
         command = one_way_command(
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header._replace(queue_id=None, offset=None)
@@ -213,7 +213,7 @@ class GroupOffsetsProcessor(Processor):
     def query_correction_offset(
         self, connection: Channel, request: RemotingCommand
     ) -> ResponseSteps:
-        """Answer, for each queue, the smallest offset of other groups if the compared one is ahead.
+        """Answer the smallest offset of other groups in each queue where the compared group leads.
 
         Groups that the client may not see do not count.
         """

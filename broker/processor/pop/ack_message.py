@@ -44,10 +44,10 @@ from .order_releases import OrderReleases
 from .pop_message import PopMessageProcessor
 
 _BIT_SET_BYTES_MAX: Final = 4_096
-"""The maximum bytes of the bit set in a batch acknowledgement; a check point here needs few."""
+"""The maximum bytes of the bit set in a batch acknowledgement; our own check points need few."""
 
 _SAME_TIME_MS: Final = 1_000
-"""Allowed lead of a receipt's pop time over the clock, because repeated changes add to it."""
+"""Milliseconds by which a receipt's pop time may lead the clock: repeated changes add to it."""
 
 
 class AckMessageProcessor(Processor):
@@ -238,7 +238,7 @@ class AckMessageProcessor(Processor):
         self._check_revive_queue(batch.revive_queue_id)
         config = self._broker.topics.get(topic)
         if config is None or not 0 <= batch.queue_id < config.read_queue_nums:
-            return None  # RocketMQ ignores it, too
+            return None  # RocketMQ ignores such a batch, too
         low, high = self._store.queue_offsets(topic, batch.queue_id)
         offsets = [
             batch.start_offset + bit for bit in bits if low <= batch.start_offset + bit < high

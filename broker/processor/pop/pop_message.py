@@ -67,7 +67,7 @@ _QUEUE_OFFSET: Final = struct.Struct(">q")
 _QUEUE_OFFSET_AT: Final = 20
 _RECEIPT_NAME: Final = POP_CK.encode()
 INIT_MODE_MIN: Final = 0
-"""With this initMode a new group begins at the first message, with others at the last one."""
+"""With this initMode a new group begins at the first message, with any other at the last one."""
 
 _MOVED: Final = frozenset(
     [
@@ -157,7 +157,7 @@ class PopMessageProcessor(Processor):
             remark = GetMessageStatus.NO_MESSAGE_IN_QUEUE.name
             return self._nothing(held.request, header, self._broker.now_ms(), 0, remark)
         if held.connection.is_closed or held.connection.is_congested:
-            # the message that woke it is for another member
+            # this client cannot take the message, so wake another member
             self._waiters.wake_next(header.topic, header.consumer_group, header.queue_id)
             if held.connection.is_closed:
                 return None

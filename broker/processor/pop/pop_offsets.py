@@ -28,7 +28,7 @@ class PopOffsets:
         unstored = self._unstored.get(queue)
         if unstored is None:
             return stored
-        if stored != unstored[0]:  # moved by somebody else
+        if stored != unstored[0]:  # a reset or a commit has moved it
             del self._unstored[queue]
             return stored
         return unstored[1]

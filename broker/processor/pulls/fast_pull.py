@@ -15,7 +15,7 @@ pull leaves its subscription to heartbeats, its filter is looked up each time. E
 the normal path, including filters that read messages; the fast path itself refuses nothing. With
 authentication, the signature is cut from each header and verified, as in `FastSend`.
 
-It parses frames itself, because no frame reader is as fast as a comparison.
+FastPull parses frames itself: comparing the header's bytes is faster than any frame reader.
 
     {"code":11,"extFields":{"queueId":"3", ... "commitOffset":"0","topic":"T","queueOffset":"17", ..
     |--------------------- first -----------------------------||-|------- second --------||--|------
@@ -152,7 +152,7 @@ def _is_safe(template: PullHeaderTemplate, probes: list[bytes], request: Remotin
 CACHED_PULLS_MAX: Final = 4_096
 """The maximum cached pulls of a client, one for each queue; past it, its cache is cleared."""
 CACHED_PULLS_TOTAL_MAX: Final = 2 * CACHED_PULLS_MAX
-"""The maximum for all clients: usually 12 MiB, or 40 MiB if all headers have maximum length."""
+"""The maximum for all clients, which takes 12 MiB, or 40 MiB if all headers have maximum length."""
 _SAME_PREFIX_MAX = 8
 """The maximum number of cached pulls with the same prefix, which are tried one by one."""
 _PULLS_PER_LEARNED = 4
@@ -199,7 +199,7 @@ class ClientPullCache:
         return self._count
 
     def clear(self, access_version: int) -> None:
-        """Discard all cached pulls; ``access_version`` is that of later ones."""
+        """Discard all cached pulls; pulls cached later were checked with ``access_version``."""
         self._by_prefix.clear()
         self._count = 0
         self.access_version = access_version
@@ -236,7 +236,7 @@ class PullCache(PerClientCache[ClientPullCache]):
 
     def may_learn(self, connection: Channel) -> bool:
         """Return whether a client may cache one more pull, and charge its budget."""
-        if connection.is_closed:  # it was discarded already
+        if connection.is_closed:  # its entries were discarded already
             return False
         return self._clients.setdefault(connection, ClientPullCache()).learning_budget.spend()
 

@@ -100,7 +100,7 @@ class PullMessageProcessor(Processor):
         if self._access.is_enabled:
             self._require_rights(held)
         if held.connection.is_congested:
-            # The client does not read; it sends a new pull when it does.
+            # The client leaves responses unread; it sends a new pull when it reads again.
             low, high = self._store.queue_offsets(*held.queue)
             fields = _fields(held.pull_from_this_offset, low, high)
             return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", fields)
@@ -205,7 +205,7 @@ class PullMessageProcessor(Processor):
                 return None
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
-                "no more pulls can be held (maxHolds): raise it, or pull from fewer queues",
+                "no more pulls can be held: raise maxHolds, or pull from fewer queues",
             )
         offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
         if code is not ResponseCode.SUCCESS:

@@ -111,7 +111,7 @@ def _check(header: QueryMessageRequestHeader) -> None:
             "not indexed"
         )
     if header.last_key:
-        raise system_error("lastKey: this index has no pages, leave it out")
+        raise system_error("this index has no pages: leave out lastKey")
 
 
 ENTRIES_MAX: Final = 256

@@ -98,7 +98,7 @@ class TopicAdmission:
             )
         self._check_saved(config)
         if queue_id < 0:
-            return randrange(config.write_queue_nums)  # noqa: S311  # any will do
+            return randrange(config.write_queue_nums)  # noqa: S311  # any queue will do
         return queue_id
 
     def admit_send_back(self, topic: str, queue_nums: int) -> TopicConfig:

@@ -114,7 +114,7 @@ class BatchPuts:
                 parts.append(self._parts_of(columns, of_batch))
                 if len(parts) * _ENTRIES_PER_STEP > BATCH_MESSAGES_MAX:
                     raise RequestRejected(
-                        _ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages"
+                        _ILLEGAL, f"the batch has over {BATCH_MESSAGES_MAX} messages: split it"
                     )
                 yield None
             if split_bytes:

@@ -1,17 +1,17 @@
-"""EndTransactionProcessor: ends half messages, and asks their producers for the end.
+"""EndTransactionProcessor: commits or rolls back half messages, and asks producers which.
 
     END_TRANSACTION ─> the half message at its log offset, if it matches the request
-        ─> commit: the message for consumers, and the op message behind it, in one write
+        ─> commit: the message for consumers, and the op message after it, in one write
         ─> roll back: the op message
         ─> unknown: nothing; the next check asks again
-    CHECK_TRANSACTION_STATE <─ the check service, for a half message whose end is overdue
+    CHECK_TRANSACTION_STATE <─ the check service, for a half message that is open too long
 
-A crash leaves both messages of a commit, or neither. If it tears the write apart between them,
+A crash leaves both messages of a commit, or neither. If a crash tears the write apart between them,
 which only happens to a commit that was not acknowledged, the next check asks again. An op message
-at the end of a hole in the log may have lost the message in front of it, and does not count.
+at the end of a hole in the log does not count, because the message before it may be lost.
 
 A commit of a message that is committed delivers nothing and adds only an op message. The process
-remembers its last commits. For half messages of before the start, it searches the index for the
+remembers its last commits. For half messages from before the start, it searches the index for the
 committed message. A commit that follows a rollback delivers the message, as in RocketMQ: its
 producer's work is done after all.
 
@@ -69,7 +69,7 @@ _NOT_FOUND: Final = "Find prepared transaction message failed"
 
 
 class EndTransactionProcessor(Processor):
-    """The ends of transactions, and the requests for them."""
+    """Commits and rollbacks of transactions, and checks of their state."""
 
     def __init__(self, broker: BrokerParts, sends: SendParts, delivery: RealTopicDelivery) -> None:
         """Store the parts; ``delivery`` finds the topics of committed messages."""

@@ -1,4 +1,4 @@
-"""MessageBackProcessor: stores messages again that a consumer could not process.
+"""MessageBackProcessor: stores again the messages that a consumer could not process.
 
     CONSUMER_SEND_MSG_BACK ─> the record at its log offset, if it is the same message
         ─> tried too often?

@@ -69,7 +69,7 @@ class PendingTopicSends:
         self._stop_reason: str | None = None
 
     def must_wait(self, config: TopicConfig) -> bool:
-        """Return whether messages to a topic must wait: for its save, or after others that do."""
+        """Return whether messages to a topic must wait for its save, or after waiting messages."""
         topic = config.topic_name
         if topic in self._waiting and topic != self._resuming_topic:
             return True
@@ -94,7 +94,7 @@ class PendingTopicSends:
         # a body is a view, which would keep the whole receive buffer
         suspended = _SuspendedSend(connection, request._replace(body=bytes(request.body)), size)
         sends = self._waiting.setdefault(topic, deque())
-        if topic == self._resuming_topic:  # the resumed send was the first, and still is
+        if topic == self._resuming_topic:  # a resumed send stays the first
             sends.appendleft(suspended)
         else:
             sends.append(suspended)

@@ -372,7 +372,7 @@ class SendMessageProcessor(Processor):
         result: PutMessageResult,
         more: Mapping[str, str],
     ) -> None:
-        """Answer with ids, queue and offset, and with fields that no template has."""
+        """Answer with ids, queue and offset, and with fields that the template does not have."""
         fields = {
             "msgId": ids,
             "queueId": str(cached_send.template.queue[1]),

@@ -150,8 +150,8 @@ class PropertyRewriter:
         """Return the text to append to the own properties of each message of a batch.
 
         ``own`` contains the properties of all messages back to back, each ``width`` bytes long.
-        Return None if a message is delayed, or if appending one text is not all that
-        `join_all_in_batch` would do.
+        Return None if a message is delayed, or if `join_all_in_batch` would do more than append
+        one text.
         """
         if any(map(own.count, (*_ADDED_BYTES, _DELAY_BYTES, _TIMER_BYTES))):
             return None
@@ -178,7 +178,7 @@ class PropertyRewriter:
         properties.update(self._added_properties)
         level = properties.get(DELAY, "0")
         delay_level = int(level) if level.isdecimal() and len(level) < 10 else 0
-        if delay_level:  # it takes precedence, as in RocketMQ
+        if delay_level:  # a delay takes precedence over a timer, as in RocketMQ
             for name in TIMER_PROPERTIES:
                 properties.pop(name, None)
         return StoredProperties(

@@ -201,8 +201,8 @@ class RouteProcessor(Processor):
         is_own_cluster = header.cluster_name in (None, "", self._broker.config.broker_cluster_name)
         if is_own_cluster and self._broker.topics.get(header.topic) is not None:
             raise system_error(
-                f"the topic {header.topic} is still there: delete it in the broker first, "
-                "its route goes with it"
+                f"the topic {header.topic} still exists: delete it in the broker, which "
+                "deletes its route as well"
             )
         return success_response(request)
 

@@ -150,7 +150,9 @@ def _load_key(context: ssl.SSLContext, config: TlsConfig, cert_path: Path) -> No
             setting, path, "the private key is encrypted. Set tls.server.keyPassword"
         )
     try:
-        context.load_cert_chain(cert_path, path, lambda: password)  # never prompts for it
+        context.load_cert_chain(
+            cert_path, path, lambda: password
+        )  # a function, so that OpenSSL never prompts
     except ssl.SSLError as error:
         reason = error.reason or ""
         if reason in _KEY_MISMATCH_REASONS:

@@ -39,7 +39,7 @@ _EXPLANATIONS: Final = (
     ),
     (
         "ALERT_CERTIFICATE_EXPIRED",
-        "it says that the broker's certificate has expired. Renew it, or correct its clock",
+        "it says that the broker's certificate has expired. Renew it, or set the client's clock",
     ),
     ("UNSUPPORTED_PROTOCOL", "it speaks a version of TLS before 1.2"),
     ("VERSION_TOO_LOW", "it speaks a version of TLS before 1.2"),

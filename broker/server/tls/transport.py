@@ -279,11 +279,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         finally:
             has_written = self._flush_outgoing()
         if has_written and not is_new and self._tls.version() == "TLSv1.2":
-            return "it wants to negotiate again"  # OpenSSL has refused, but the client may continue
+            return "it requests a renegotiation"  # OpenSSL has refused, but the client may continue
         if len(pieces) == count:
             self._silent_bytes += size
             if self._silent_bytes > _SILENT_BYTES_MAX:
-                return f"{self._silent_bytes} bytes of what it has sent are no data"
+                return f"it has sent {self._silent_bytes} bytes that carry no data"
         return None
 
     def _fail(self, why: str) -> None:
@@ -293,7 +293,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._client.close(why if self.is_handshaking else f"TLS: {why}")
 
     def _update_reading(self) -> None:
-        """Read unless the connection does not want to, or received bytes wait here."""
+        """Read unless the connection has paused reading, or received bytes wait here."""
         reads = self._wants_to_read and not self.is_queued
         if reads != self._is_reading and not self._transport.is_closing():
             self._is_reading = reads
@@ -355,7 +355,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             (self._client.pause_writing if is_waiting else self._client.resume_writing)()
         if self._is_closing and not (self._waiting or self._has_finished):
             self._has_finished = True
-            with suppress(ssl.SSLError):  # it waits for no response; a handshake may be under way
+            with suppress(
+                ssl.SSLError
+            ):  # do not wait for the client's alert; a handshake may be under way
                 self._tls.unwrap()
             self._flush_outgoing()
             self._transport.close()

@@ -52,7 +52,7 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
         for group, config in loaded.subscription_group_table.items():
             if config.group_name != group:  # the table was edited by hand
                 _log.warning(
-                    "subscriptionGroup.json has group %s under the key %s, its new name",
+                    "subscriptionGroup.json has group %s under the key %s: using the key",
                     config.group_name,
                     group,
                 )
@@ -121,7 +121,7 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
         return self._wrapper(dict(self._values))
 
     def _wrapper_to_save(self) -> SubscriptionGroupWrapper:
-        # before the copy, because a group deleted meanwhile is in neither
+        # Read this before the groups: a group deleted in between is then in neither copy.
         leaving = tuple(self._deleting)
         groups = dict(self._values)
         for group in leaving:

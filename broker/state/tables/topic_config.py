@@ -176,7 +176,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         """Correct values from a manual edit of the table that no broker could serve."""
         if config.topic_name != name:
             _log.warning(
-                "topics.json has topic %s under the key %s, its new name",
+                "topics.json has topic %s under the key %s: using the key",
                 config.topic_name,
                 name,
             )
@@ -313,7 +313,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """Return all topics and their version, in the form that is saved, sent and registered."""
-        version = self.data_version  # first: the topics may be newer, and must not be older
+        version = self.data_version  # read first: topics may be newer than the version, not older
         return TopicConfigSerializeWrapper(
             topic_config_table=dict(self._values), data_version=version
         )
@@ -349,7 +349,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
             return True
 
     def unserved_feature(self, config: TopicConfig) -> str | None:
-        """Return the feature of RocketMQ 5 for which a topic takes no messages here, or None.
+        """Return the feature of RocketMQ 5 because of which a topic takes no messages, or None.
 
         RocketMQ would not find messages of this broker in its files for the feature.
         """

@@ -406,7 +406,7 @@ class StagedBatches:
             for queue in {(each.span.topic, each.span.queue_id) for each in copied}:
                 admit(queue)  # its topic may be deleted meanwhile
             deleted = next(filter(self._is_topic_deleted, copied), None)
-            if deleted is not None:  # even if recreated
+            if deleted is not None:  # even if it was recreated
                 raise BatchRefused(f"topic {deleted.span.topic} was deleted while rows were copied")
         return end_offset
 

@@ -150,7 +150,7 @@ class PrecomputedDispatch:
         self.entries = RecentWriteQueue[PrecomputedEntries]()
         self.keys = RecentWriteQueue[PrecomputedKeys]()
         self._bytes = 0
-        """The bytes of all entries and keys since the last time that there were none."""
+        """The bytes of all entries and keys; back to 0 when none are left."""
 
     def step(self) -> bool:
         """Process some rows from memory; return False if there are none."""

@@ -122,7 +122,7 @@ _DISPATCHED_KEYS_MAX = 2_048
 ONE_BY_ONE_MAX = 1024
 """Records dispatched one by one at a time, while the bulk tools are being loaded."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
-"""Bytes of messages whose keys are hashed one by one; each two bytes of them may be a key."""
+"""Bytes of messages whose keys are hashed one by one; every two bytes may hold a key."""
 
 Arrivals: TypeAlias = "dict[QueueKey, tuple[ConsumeQueue, list[int]]]"
 """Queues with new entries, and the tags codes of these entries."""

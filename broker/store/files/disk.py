@@ -26,7 +26,7 @@ from .local_file import LocalFile
 
 _log = logging.getLogger(__name__)
 _unflushed_devices: set[int] = set()
-"""Devices that cannot flush directories, of which the log has a warning."""
+"""Devices that cannot flush directories, for which a warning was logged."""
 _DIRECTORIES_PER_TASK = 128
 _LISTING_THREADS_MAX = 16
 

@@ -68,7 +68,7 @@ class FileMap:
 
 _log = logging.getLogger(__name__)
 _warned_devices: set[int] = set()
-"""Devices with unreliable inode numbers, of which the log has a warning."""
+"""Devices with unreliable inode numbers, for which a warning was logged."""
 
 
 def is_same_file(path: Path, descriptor: int) -> bool:
@@ -81,8 +81,8 @@ def is_same_file(path: Path, descriptor: int) -> bool:
     if found.st_dev not in _warned_devices:
         _warned_devices.add(found.st_dev)
         _log.warning(
-            "the file system of %s gives a file another number each time: moved or replaced files"
-            " go unnoticed",
+            "the file system of %s changes the inode numbers of files: moved or replaced files go"
+            " unnoticed",
             path,
         )
     return True

@@ -50,7 +50,7 @@ class MappedFileQueue:
     def __init__(
         self, group: FileGroup, directory: Path, file_size: int, *, may_miss_files: bool = False
     ) -> None:
-        """Do not touch the disk until the files are loaded or written to.
+        """Store the parts; `load` or the first write touches the disk.
 
         With ``may_miss_files``, a file is created before the name of the previous one is durable. A
         power loss may then remove the name of a file and keep that of the next one.

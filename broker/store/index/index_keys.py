@@ -50,8 +50,8 @@ HashedKeys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
 _PROPERTY_BYTES_MAX = 1 << 20
 """Bytes of properties indexed at a time, in some milliseconds; one message may have more."""
 _LONG_PROPERTY_BYTES_MAX = 1 << 18
-"""The smaller limit to which a chunk with more bytes is cut: words that do not fit into a step are
-examined again in the next one."""
+"""A chunk with more bytes than the maximum is cut to this size, because words that do not fit into
+a step are examined again in the next one."""
 
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 _TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value

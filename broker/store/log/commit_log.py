@@ -113,7 +113,7 @@ class CommitLog:
         now_ms: Callable[[], int],
         file_check_interval_ms: int | None = None,
     ) -> None:
-        """Do not touch the disk until the log is loaded or appended to.
+        """Store the parts; loading the log, or the first append, touches the disk.
 
         Set ``file_check_interval_ms`` if messages count before they are flushed. A write then first
         checks, at most once per interval, that the current file is where a start looks for it.
@@ -325,8 +325,8 @@ class CommitLog:
         self.timeline = times.with_record(timestamp, position)
         if timestamp < times.last_ms:
             _log.warning(
-                "the clock went back by %d s: messages from %d of the commit log on have its time "
-                "again, and messages stored while it was ahead keep their times",
+                "the clock went back by %d s: new messages, from %d of the commit log on, have its "
+                "time; messages stored while it was ahead keep theirs",
                 (times.last_ms - now_ms) // 1000,
                 position,
             )

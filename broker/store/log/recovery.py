@@ -104,7 +104,7 @@ class LogRecovery:
     def scan_from(
         self,
         start: PhysicalOffset,
-        timeline: StoreTimeline = StoreTimeline(),  # noqa: B008  # a value
+        timeline: StoreTimeline = StoreTimeline(),  # noqa: B008  # immutable
     ) -> RecoveredLog:
         """Scan the log from the start of a record; ``timeline`` has the store times before it."""
         files = self._files

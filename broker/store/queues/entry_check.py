@@ -3,7 +3,7 @@
 Entries have no checksum. The check compares the size, queue offset and physical offset in the first
 36 bytes of the record; and offsets must ascend. An entry that a filter rejects without reading its
 record is checked less: zeros, overlapping records, offsets that the log used before, and a tags
-code that no Java hash can have are detected, but no flipped bit in the lower half of a tags code.
+code that no Java hash can have are detected, but not a flipped bit in the lower half of that code.
 """
 
 from __future__ import annotations

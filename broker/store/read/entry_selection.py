@@ -93,8 +93,8 @@ def select_all(
 ) -> SelectedEntries | None:
     """Select the first ``limits.count_max`` entries without a filter, or return None.
 
-    None means that these are too many to examine one by one, or more than there are here; or,
-    rarely, that a message is missing, or that all together are too large.
+    Return None if they are too many to examine one by one, or if ``entries`` has fewer; rarely,
+    also if a message is missing, or if all messages together are too large.
     """
     count = limits.count_max
     if count > FEW_MAX or count * ENTRY_BYTES > len(entries):

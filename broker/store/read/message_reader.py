@@ -230,7 +230,7 @@ class MessageReader:
         degradation: Callable[[], str | None],
         next_offset: Callable[[QueueKey], QueueOffset],
     ) -> None:
-        """Set the sources of what the files do not tell.
+        """Store the parts, and two functions for what the files do not contain.
 
         ``degradation`` returns why a start is unfinished; ``next_offset`` returns the offset past
         all messages of a queue, including those not dispatched yet.

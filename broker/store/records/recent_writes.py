@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _RUNS_MAX = 64
 RUN_BYTES_MAX = 1 << 16
-"""The maximum size of a run in memory, which has no bodies: larger ones are better read from the
-log, many at once."""
+"""The maximum size of a run in memory, without bodies. Reput reads larger runs from the log, many
+records at once."""
 
 _ROW_BYTES = 100
 _COLUMNS_BYTES = 24
@@ -39,11 +39,11 @@ _CHUNKS_MAX = 8
 CHUNK_BYTES_MAX = 8 << 20
 """The maximum size of a chunk: memory must not grow with the size of what clients send."""
 _UNCOMMITTED_MAX = 32
-"""The maximum number of uncommitted chunks: more than one step appends of a staged chunk, which is
-in memory at that time anyway."""
+"""The maximum number of uncommitted chunks: more than one step appends. The staged chunk to which
+they belong is in memory at that time anyway."""
 _UNCOMMITTED_BYTES_MAX = 2 << 20
-"""The maximum size of an uncommitted chunk: only a chunk of a single row can be larger, so all
-others are kept while reput is held up."""
+"""The maximum size of an uncommitted chunk. Only a chunk of a single row can be larger, so all
+others are kept while reput is suspended."""
 
 
 class _LogRange(Protocol):

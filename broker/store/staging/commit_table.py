@@ -160,8 +160,8 @@ class BatchJournal:
         table = self.path.with_suffix(".json")
         return DamagedTable(
             f"{self.path} does not say which batches are committed: {what}. Nothing was changed. "
-            f"Put {table.name} and {self.path.name} of one copy there; or, to forget all sinks, "
-            f"whose batches can then be committed twice, move both and {table.name}.bak away"
+            f"Restore {table.name} and {self.path.name} from the same copy; or, to forget all "
+            f"sinks, move both and {table.name}.bak away: batches can then be committed twice"
         )
 
 

@@ -155,8 +155,8 @@ class StoreOpening:
         loaded, is_foreign = load_checkpoint(self._disk, path), abort_file.is_foreign()
         self._checkpoint = reliable_checkpoint(loaded, self._log.files, is_foreign=is_foreign)
         if is_foreign:
-            # Delete it before our sign replaces the other program's: this start may end without a
-            # checkpoint.
+            # Delete it before our abort file replaces the other program's: if this start ends
+            # without a checkpoint, the next one must not trust the old one.
             self._disk.delete(path)
             self._disk.flush_directory(path.parent)
         self._manifest = self._checkpointer.load_manifest()

@@ -22,7 +22,7 @@ def dump_lines(root: Path, limit: int) -> Iterator[str]:
     """Yield the lines of the dump, with the last ``limit`` records and entries of each queue."""
     store = StoreInspection(root)
     recovered = store.recovered
-    end = "in order" if store.was_stopped_in_order else "by a crash, or it runs"
+    end = "in order" if store.was_stopped_in_order else "by a crash, or still running"
     yield f"store {root}: stopped {end}"
     if store.checkpoint:
         yield f"checkpoint: safe up to {store.checkpoint.safe_offset}"

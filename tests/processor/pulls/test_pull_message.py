@@ -187,7 +187,7 @@ def test_pull_that_cannot_be_held_is_refused_as_busy(parts):
     )
     assert (code, remark) == (
         ResponseCode.SYSTEM_BUSY,
-        "no more pulls can be held (maxHolds): raise it, or pull from fewer queues",
+        "no more pulls can be held: raise maxHolds, or pull from fewer queues",
     )
 
 

@@ -237,7 +237,7 @@ def test_number_of_messages_in_a_batch_is_limited(parts, monkeypatch):
         finished(room.processor.send_message(room.connection, request))
         return room.connection.sent.pop().remark
 
-    with pytest.raises(RequestRejected, match="a batch of over 512 messages"):
+    with pytest.raises(RequestRejected, match="the batch has over 512 messages: split it"):
         send(513)
     assert "into one file" in send(512)
     assert parts.store.state().written_offset == 0

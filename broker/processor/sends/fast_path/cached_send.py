@@ -141,9 +141,9 @@ _CLIENT_FLAGS = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 
 CACHED_SENDS_MAX: Final = 8_192
-"""The maximum for one client, whose cache is cleared past it; enough for thousands of queues."""
+"""The maximum for one client, enough for thousands of queues; past it, its cache is cleared."""
 CACHED_SENDS_TOTAL_MAX: Final = 2 * CACHED_SENDS_MAX
-"""The maximum for all clients: usually 25 MiB, or 90 MiB if all headers have maximum length."""
+"""The maximum for all clients, which takes 25 MiB, or 90 MiB if all headers have maximum length."""
 _CACHED_CHARACTERS_MAX = 2_048
 
 _SENDS_PER_LEARNED = 8
@@ -192,7 +192,7 @@ class _Names(NamedTuple):
 
 def _names_of(code: RequestCode) -> _Names:
     codec = HEADERS[code].request
-    assert codec is not None  # noqa: S101  # all sends have one
+    assert codec is not None  # noqa: S101  # all sends have a header
     names = dict(zip(SendMessageRequestHeader._fields, codec.keys, strict=True))
     born_timestamp, properties = names.pop("born_timestamp"), names.pop("properties")
     return _Names(tuple(names.values()), born_timestamp, properties)
@@ -373,7 +373,7 @@ class SendCache(PerClientCache[ClientSendCache]):
             admission.admit(cached_send.topic, queue_id, header.default_topic, nums)
 
     def _new(self, connection: Channel) -> ClientSendCache:
-        is_connected = not connection.is_closed  # otherwise it was discarded already
+        is_connected = not connection.is_closed  # otherwise its cache was discarded already
         count = self.add_count if is_connected else lambda _: None
         client_cache = ClientSendCache(
             self._admission, connection.remote_host, self._store_host(connection), count
