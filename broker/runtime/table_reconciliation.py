@@ -147,7 +147,7 @@ class TableReconciliation:
         ]
         if prioritized:
             _log.warning(
-                "priorities of RocketMQ 5 are not served: %s keep the order of arrival",
+                "priorities of RocketMQ 5 are not served: %s, delivered in order of arrival",
                 _describe_topics(prioritized),
             )
 
