@@ -1,4 +1,4 @@
-"""Prints random sentences of the product, to be read as by somebody who has never seen it.
+"""Prints random texts of the product. Read them as somebody who has never seen it.
 
     python tools/prose.py docstrings 120     # of modules, classes and functions
     python tools/prose.py messages 60        # errors that are raised, and lines of the log

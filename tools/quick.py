@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
-SECONDS = 45  # for the tests: the rest of a minute is for what comes before
+SECONDS = 45  # for the tests, so that they and the checks before them end within a minute
 HEAVY = {
     "socket", "subprocess", "multiprocessing", "fork", "EmbeddedBroker", "BrokerController",
     "SparkSession", "spark", "playwright", "nbclient", "rocketpoll_broker", "open_connection",

@@ -36,7 +36,7 @@ def module_of(path: Path) -> str:
 
 
 def imports_of(tree: ast.Module, module: str, packages: set[str], modules: set[str]) -> set[str]:
-    """Return the product's modules that a module imports, wherever in it."""
+    """Return the product's modules that a module imports, anywhere in its code."""
     found = set()
     for node in ast.walk(tree):
         names: list[str] = []
@@ -111,7 +111,7 @@ class Product:
     """All modules of the product: their sources and importers."""
 
     def __init__(self, root: Path) -> None:
-        """Read every module."""
+        """Read every module below a root."""
         paths = {
             module_of(path): path for side in SIDES for path in sorted((root / side).rglob("*.py"))
         }
@@ -212,7 +212,7 @@ def patches_in(tree: ast.Module) -> list[tuple[int, str]]:
 
 
 def show_tests(product: Product, below: list[str]) -> None:
-    """Print the size of the tests and how they use private names; or the places of that."""
+    """Print how large the tests are and how they use private names; below paths, each place."""
     private = {
         name for tree in product.trees.values() for name in names_made_by(tree) if is_private(name)
     }

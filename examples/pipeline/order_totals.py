@@ -53,7 +53,7 @@ def totals_of(orders: DataFrame) -> DataFrame:
 
 
 def into_parquet(totals: DataFrame, directory: Path, *, once: bool) -> StreamingQuery:
-    """Start the first query."""
+    """Start the query that appends totals to Parquet."""
     writer = totals.writeStream.format("parquet").queryName("orders to totals").outputMode("append")
     writer = writer.option("checkpointLocation", str(directory / "checkpoints" / "totals"))
     return _triggered(writer, once=once).start(str(directory / "totals"))
@@ -62,7 +62,7 @@ def into_parquet(totals: DataFrame, directory: Path, *, once: bool) -> Streaming
 def into_topic(
     spark: SparkSession, directory: Path, namesrv: str, topic: str, *, once: bool
 ) -> StreamingQuery:
-    """Start the second query."""
+    """Start the query that sends the appended totals to a topic."""
     totals = spark.readStream.schema(TOTAL).parquet(str(directory / "totals"))
     messages = totals.select(
         F.to_json(F.struct("minute", "region", "orders", "amount")).alias("body"),
@@ -91,7 +91,7 @@ def main() -> None:
     given = parser.parse_args()
     (given.directory / "totals").mkdir(
         parents=True, exist_ok=True
-    )  # the second query reads it at once
+    )  # the second query needs it at its start
 
     spark = SparkSession.builder.appName("order totals").getOrCreate()
     totals = totals_of(orders_of(spark, given.namesrv, given.orders))

@@ -16,7 +16,7 @@ from contextlib import closing
 from rocketpoll import Message, MessageExt, TransactionProducer, TransactionState
 
 TRANSACTION_SECONDS_MAX = 5.0
-"""No transaction with the database takes longer: it has happened by then, or never will."""
+"""Longest duration of a database transaction. An order that is not stored by then never will be."""
 
 
 def connect(database: str) -> sqlite3.Connection:
@@ -29,7 +29,7 @@ def connect(database: str) -> sqlite3.Connection:
 def place_order(database: str, producer: TransactionProducer, number: int) -> None:
     """Store an order, and send its message with it; an order that exists is left alone.
 
-    The order has the id of its message, which distinguishes a second try with another message.
+    The order is stored with the id of its message: a second try sends a message with another id.
     """
     body = json.dumps({"id": number, "total": 9.5}).encode()
     with closing(connect(database)) as connection:
@@ -42,7 +42,7 @@ def place_order(database: str, producer: TransactionProducer, number: int) -> No
 
 
 def check(database: str) -> Callable[[MessageExt], TransactionState]:
-    """Return a function that finds out what has become of the order of a message."""
+    """Return a check listener: it looks up in the database whether a message's order is stored."""
 
     def find(message: MessageExt) -> TransactionState:
         with closing(connect(database)) as connection:

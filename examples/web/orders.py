@@ -6,7 +6,7 @@
     curl -N localhost:8000/orders &
     curl -X POST localhost:8000/orders -H 'content-type: application/json' -d '{"id": 1}'
 
-Each stream is a consumer with its own group, so that each gets all orders from then on.
+Each stream is a consumer with its own group: it gets all orders that arrive after its start.
 """
 
 from __future__ import annotations

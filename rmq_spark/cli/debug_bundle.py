@@ -2,9 +2,9 @@
 
     versions, settings, findings, brokers, topics, groups, logs ──> redact ──> FILE.zip or .tar.gz
 
-`Redactor` is the only way into the file. It hides the secrets that this machine's profiles,
-variables and options have, wherever they occur and however they are quoted, and values whose names
-say that they are secret, such as those of a broker's settings. Message bodies are never read.
+Each text passes through `Redactor`. It hides the secrets that this machine's profiles, variables
+and options have, wherever they occur and however they are quoted, and values whose names say that
+they are secret, such as those of a broker's settings. Message bodies are never read.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def known_secrets(access: ClusterAccess, options: Mapping[str, str]) -> list[str
 
 
 class BundledFile(NamedTuple):
-    """A file of a bundle."""
+    """A file of a bundle: its name, a line about it, and its text."""
 
     name: str
     about: str

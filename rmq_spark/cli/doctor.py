@@ -226,7 +226,7 @@ def _check_brokers(given: Mapping[str, str]) -> HealthCheck:
         ends = queues.ends(sorted(queues.discover(is_forced=True)))
         for queue in sorted({queue.broker_name: queue for queue in ends}.values()):
             address = instance.routes.address_for_read(queue.broker_name)
-            instance.api.peek(address, options.group, queue, 0)  # which needs the rights of a read
+            instance.api.peek(address, options.group, queue, 0)  # needs the right to read
     except AccessDenied as error:
         return HealthCheck("rights", BrokerRefused.__str__(error), error.remedy)
     except RocketPollError as error:

@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(tree, given)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, as `head`, has seen enough
+    except BrokenPipeError:  # a reader such as `head` has closed the pipe
         redirect_to_devnull(sys.stdout)
         return 0
     except OSError as error:  # for example, stdout on a full disk
@@ -131,7 +131,7 @@ def _run(tree: RootGroup, arguments: list[str]) -> int:
     if not arguments:
         arguments = ["--help"]
     if arguments[0] == "help":
-        if len(arguments) == 2 and _print_topic(arguments[1]):  # one word
+        if len(arguments) == 2 and _print_topic(arguments[1]):
             return 0
         arguments = [*arguments[1:], "--help"]
     try:
@@ -187,5 +187,5 @@ def _open_missing_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:  # noqa: PERF203  # three streams
-            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number
+            os.open(os.devnull, os.O_RDWR)  # os.open takes the lowest free descriptor
             setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: PTH123, SIM115  # a descriptor, and open while the process runs

@@ -79,7 +79,7 @@ class BatchReader(DataSourceReader):
         self, instance: ClientInstance
     ) -> Sequence[OffsetRange | KeyLookup | SpanGroup]:
         if self._options.is_committed:
-            from rmq_spark.spark.exactly_once.committed_planner import (  # noqa: PLC0415  # most queries do without
+            from rmq_spark.spark.exactly_once.committed_planner import (  # noqa: PLC0415  # few queries need it
                 ManifestReader,
                 plan_batch_read,
             )
@@ -91,7 +91,7 @@ class BatchReader(DataSourceReader):
         queues = QueueClient(self._options, instance)
         check_filter(self._options, instance, queues)
         if self._options.key is not None:
-            from rmq_spark.spark.read.key_reader import plan_key_lookups  # noqa: PLC0415  # most queries do without
+            from rmq_spark.spark.read.key_reader import plan_key_lookups  # noqa: PLC0415  # few queries need it
 
             return plan_key_lookups(self._options, queues)
         return _plan_queue_ranges(self._options, queues, self._snapshot)

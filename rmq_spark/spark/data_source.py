@@ -43,7 +43,7 @@ class RocketPollDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Refuse unknown option names; readers and writers refuse options that are not for them."""
-        from rmq_spark.spark.options.table import check_names, is_table_definition  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.options.table import check_names, is_table_definition  # noqa: PLC0415  # see the module's docstring
 
         super().__init__(options)
         if not is_table_definition(options):
@@ -62,7 +62,7 @@ class RocketPollDataSource(DataSource):
         it: therefore they all read to the same ends. ``CREATE TABLE`` without columns calls this as
         well, and gets the default columns without a request to a broker.
         """
-        from rmq_spark.spark.worker_python import check_worker_python  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.worker_python import check_worker_python  # noqa: PLC0415  # see the module's docstring
 
         check_worker_python()  # before imports that may be missing
         from rmq_spark.spark.bodies.columns import source_schema  # noqa: PLC0415  # after the check
@@ -82,28 +82,28 @@ class RocketPollDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query, ``spark.read``."""
         _check_this_python()
-        from rmq_spark.spark.batch_reader import BatchReader  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.batch_reader import BatchReader  # noqa: PLC0415  # see the module's docstring
 
         return BatchReader(self.options, schema, self._snapshot)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming query, ``spark.readStream``."""
         _check_this_python()
-        from rmq_spark.spark.stream_reader import stream_reader  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.stream_reader import stream_reader  # noqa: PLC0415  # see the module's docstring
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's signature
         """Return the writer of a batch query, ``df.write``; overwriting is refused."""
         _check_this_python()
-        from rmq_spark.spark.writer import BatchWriter  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.writer import BatchWriter  # noqa: PLC0415  # see the module's docstring
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  # Spark's; complete mode overwrites, see there
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  # Spark's; complete mode overwrites, see stream_writer
         """Return the writer of a streaming query, ``df.writeStream``."""
         _check_this_python()
-        from rmq_spark.spark.writer import stream_writer  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.writer import stream_writer  # noqa: PLC0415  # see the module's docstring
 
         return stream_writer(self.options, schema, overwrite=overwrite)
 
@@ -113,6 +113,6 @@ def _check_this_python() -> None:
 
     Spark does not call `schema` if the user gives a schema, or if a table of the catalog has one.
     """
-    from rmq_spark.spark.worker_python import check_this_python  # noqa: PLC0415  # see the module
+    from rmq_spark.spark.worker_python import check_this_python  # noqa: PLC0415  # see the module's docstring
 
     check_this_python()

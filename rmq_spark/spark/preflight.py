@@ -46,7 +46,8 @@ from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
 def check_with_brokers(options: ReadOptions) -> LoadSnapshot:
     """Check for problems at the brokers that would otherwise fail the query at its start.
 
-    Returns the snapshot of the moment of loading. Brokers that do not answer are not waited for.
+    Returns the ends of the queues at this moment. The checks do not wait for brokers that do not
+    answer.
     """
     now_ms = time.time_ns() // 1_000_000
     options = replace(options, access=replace(options.access, retry_timeout_ms=0))
@@ -70,7 +71,7 @@ def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
         for topic in sorted(set(selection.topics) - readable):
             if queues.is_routed(topic):
                 raise OptionError(selection.option, f"no broker allows reading topic {topic}")
-        queues.unknown_brokers(options.starting, options.ending)  # which logs them
+        queues.unknown_brokers(options.starting, options.ending)  # logs them
         check_filter(options, instance, queues)
         return _available_ends(queues)
 
@@ -86,7 +87,7 @@ def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
 
     Returns its end offset.
     """
-    from rmq_spark.spark.exactly_once.committed_planner import check_single_queue  # noqa: PLC0415  # most queries do without
+    from rmq_spark.spark.exactly_once.committed_planner import check_single_queue  # noqa: PLC0415  # few queries need it
 
     by_commits = commits_options(options)
     (topic,) = by_commits.selection.topics

@@ -95,7 +95,7 @@ class _BaseStreamReader(DataSourceStreamReader):
         check_schema(self._schema, options)
         instance = self._instance = instance_for(options.access)
         if options.is_committed:
-            from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner  # noqa: PLC0415  # most queries do without
+            from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner  # noqa: PLC0415  # few queries need it
 
             return CommittedBatchPlanner(
                 options, lambda given: QueueClient(given, instance), time.monotonic

@@ -48,8 +48,8 @@ def _read_seldom(
     options: ReadOptions, arrow_schema: pa.Schema, piece: CountedRange
 ) -> Iterator[pa.RecordBatch]:
     """Yield committed rows, or those of a key; other queries do not import these readers."""
-    from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans  # noqa: PLC0415  # most queries do without
-    from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup  # noqa: PLC0415  # most queries do without
+    from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans  # noqa: PLC0415  # few queries need it
+    from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup  # noqa: PLC0415  # few queries need it
 
     if isinstance(piece, KeyLookup):
         yield from read_key_lookup(options, arrow_schema, piece)

@@ -131,11 +131,11 @@ class _TaskWriter:
         if self.encoder is not None:
             batches = self.encoder.encode_batches(batches, task.partition)
         if batch is not None:
-            from rmq_spark.spark.exactly_once.staged_commit import stage_rows  # noqa: PLC0415  # see the module
+            from rmq_spark.spark.exactly_once.staged_commit import stage_rows  # noqa: PLC0415  # see the module's docstring
 
             rows = stage_rows(self.options, self.columns, task, batches, batch, batch_manifest_id)
         else:
-            from rmq_spark.spark.write.sender import send_rows  # noqa: PLC0415  # see the module
+            from rmq_spark.spark.write.sender import send_rows  # noqa: PLC0415  # see the module's docstring
 
             rows = send_rows(self.options, self.columns, task, batches)
         manifest_id = batch_manifest_id if self.options.is_exactly_once else None
@@ -163,7 +163,7 @@ class _TaskWriter:
             part_of = ManifestId(batch.owner, batch.sink, batch.batch_id)
         elif query_id is not None and batch_id is not None:
             if self.options.sink_name is not None:
-                name = self.options.sink_name  # also in manifests: a batch may have several writes
+                name = self.options.sink_name  # in manifests too: a batch may have several writes
                 batch = BatchRequestHeader(name, int(batch_id), query_id)
             elif self.options.is_exactly_once and name is None:
                 raise WriteError(
@@ -188,10 +188,10 @@ class _TaskWriter:
                 f"this release of Spark does not pass {_QUERY_ID} and {_BATCH_ID} to tasks"
             )
         sink = self.options.sink_name
-        if batch_id == "0":  # later, brokers that cannot be reached are waited for
+        if batch_id == "0":  # later batches wait for unreachable brokers
             _check_brokers(self.options)
             if sink is not None:
-                from rmq_spark.spark.exactly_once.staged_commit import check_stageable  # noqa: PLC0415  # see the module
+                from rmq_spark.spark.exactly_once.staged_commit import check_stageable  # noqa: PLC0415  # see the module's docstring
 
                 check_stageable(self.options)
         part_of = ManifestId(query_id, "", int(batch_id), context.getLocalProperty(_RUN_ID) or "")
@@ -220,18 +220,18 @@ class _TaskWriter:
         for manifest_id in filter(None, ids):
             origin = self._origin_of(manifest_id)
             if self.options.sink_name is None:
-                from rmq_spark.spark.exactly_once.manifest_commit import commit  # noqa: PLC0415  # see the module
+                from rmq_spark.spark.exactly_once.manifest_commit import commit  # noqa: PLC0415  # see the module's docstring
 
                 commit(self.options, manifest_id, spans, origin=origin)
             else:
-                from rmq_spark.spark.exactly_once.staged_commit import commit_staged  # noqa: PLC0415  # see the module
+                from rmq_spark.spark.exactly_once.staged_commit import commit_staged  # noqa: PLC0415  # see the module's docstring
 
                 commit_staged(self.options, manifest_id, _staged_reports(messages), origin=origin)
 
     def _check_first_batch(self, manifest_id: ManifestId) -> None:
         """Refuse a query that starts over, before rows are sent; staging brokers also check it."""
         if self.options.is_exactly_once and self.options.sink_name is None:
-            from rmq_spark.spark.exactly_once.manifest_commit import check_first_batch  # noqa: PLC0415  # see the module
+            from rmq_spark.spark.exactly_once.manifest_commit import check_first_batch  # noqa: PLC0415  # see the module's docstring
 
             check_first_batch(self.options, manifest_id, self._origin_of(manifest_id))
 
@@ -239,7 +239,7 @@ class _TaskWriter:
         """Return the origin of a query, which outlives its checkpoint; empty if unknown."""
         if manifest_id.query_id is None:
             return ""
-        from rmq_spark.spark.exactly_once.manifest_commit import (  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.exactly_once.manifest_commit import (  # noqa: PLC0415  # see the module's docstring
             origin_of_checkpoint,
             origin_of_write,
         )
@@ -251,7 +251,7 @@ class _TaskWriter:
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = _staged_reports(messages)
         if staged:
-            from rmq_spark.spark.exactly_once.staged_commit import abort_staged  # noqa: PLC0415  # see the module
+            from rmq_spark.spark.exactly_once.staged_commit import abort_staged  # noqa: PLC0415  # see the module's docstring
 
             abort_staged(self.options, staged)
 
@@ -274,7 +274,7 @@ class BatchWriter(DataSourceArrowWriter):
         options = self._task_writer.options
         _check_brokers(options)
         if options.sink_name is not None:
-            from rmq_spark.spark.exactly_once.staged_commit import next_batch_header  # noqa: PLC0415  # see the module
+            from rmq_spark.spark.exactly_once.staged_commit import next_batch_header  # noqa: PLC0415  # see the module's docstring
 
             self._batch = next_batch_header(options)
 
@@ -435,11 +435,11 @@ def _check_stream(raw_options: Mapping[str, str], *, overwrite: bool) -> None:
 
 def _check_brokers(options: WriteOptions) -> None:
     """Check that the brokers accept rows; create the topic of manifests if there will be any."""
-    from rmq_spark.spark.preflight import check_writable  # noqa: PLC0415  # see the module
+    from rmq_spark.spark.preflight import check_writable  # noqa: PLC0415  # see the module's docstring
 
     check_writable(options)
     if options.is_exactly_once and options.sink_name is None:
-        from rmq_spark.spark.exactly_once.manifest_commit import create_commits_topic  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.exactly_once.manifest_commit import create_commits_topic  # noqa: PLC0415  # see the module's docstring
 
         create_commits_topic(options)
 

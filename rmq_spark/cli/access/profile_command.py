@@ -260,20 +260,20 @@ def _read_text() -> str:
 
 def _write_text(path: Path, text: str) -> None:
     """Replace a file atomically; only its user can read it."""
-    path = path.resolve()  # a link stays a link
+    path = path.resolve()  # a symbolic link stays
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                os.chmod(name, _FILE_MODE)  # noqa: PTH101  # as mkstemp names it
+                os.chmod(name, _FILE_MODE)  # noqa: PTH101  # mkstemp returns a str
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(name, path)  # noqa: PTH105  # as mkstemp names it
+            os.replace(name, path)  # noqa: PTH105  # mkstemp returns a str
         except BaseException:
             with suppress(OSError):
-                os.unlink(name)  # noqa: PTH108  # as mkstemp names it
+                os.unlink(name)  # noqa: PTH108  # mkstemp returns a str
             raise
     except OSError as error:
         raise Failure(

@@ -40,12 +40,12 @@ def broker_options(function: _Function) -> _Function:
         where = {"cluster": cluster, "broker_name": broker}
         return function(*arguments, where=where, **given)
 
-    return run  # type: ignore[return-value]  # it has the function's parameters
+    return run  # type: ignore[return-value]  # called as the function was
 
 
 @contextmanager
 def access_admin(access: ClusterAccess) -> Iterator[Admin]:
-    """Yield an `Admin`; brokers without users, such as those of RocketMQ 4.9, are explained."""
+    """Yield an `Admin`; raise a Failure with the remedy if a broker has no users (RocketMQ 4.9)."""
     try:
         with access.admin() as admin:
             yield admin
@@ -238,7 +238,7 @@ def _brokers_of(by_broker: Mapping[str, Iterable[_Entry]]) -> dict[_Entry, list[
 
 def _user(admin: Admin, name: str, where: Row) -> Mapping[str, ClusterUser]:
     try:
-        return admin.user(name, **where)  # type: ignore[arg-type]  # as broker_options has made it
+        return admin.user(name, **where)  # type: ignore[arg-type]  # made by broker_options
     except NotFound as error:
         raise Failure(f"there is no user {name}", "List all with rocketpoll user list") from error
 

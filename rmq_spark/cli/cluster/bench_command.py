@@ -39,7 +39,7 @@ _POLL_MS: Final = 100
 _SENT_AT_PROPERTY: Final = "sentAt"
 
 _TimedStep: TypeAlias = "Callable[[], list[float]]"
-"""A step of a measurement, and the seconds that each of its sends took."""
+"""A step of a measurement; it returns the seconds that each of its sends took."""
 
 _seconds = click.option("--seconds", type=PositiveFloat(), default=10.0, metavar="SECONDS",
                         show_default=True, help="How long to send.")  # fmt: skip
@@ -74,7 +74,7 @@ def produce(
     """Send as fast as possible; show rate and latency."""
     if batch > 1 and in_flight > 1:
         raise click.UsageError("--in-flight and --batch exclude each other. Leave one out")
-    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help does not need it
 
     message = Message(topic, random.randbytes(body_bytes))  # noqa: S311  # no secret
     with access.admin() as admin, Producer(_GROUP, instance=admin.instance) as producer:
@@ -96,7 +96,7 @@ def produce(
 @full_name_options
 def consume(topic: str, output: str, access: ClusterAccess) -> None:
     """Read all messages of a topic, queue by queue, and show the rate. Moves no offsets."""
-    from rmq_spark.client.message import decode_pulled  # noqa: PLC0415  # not for help
+    from rmq_spark.client.message import decode_pulled  # noqa: PLC0415  # --help does not need it
     from rmq_spark.client.reading.bulk_pull import BulkPull  # noqa: PLC0415  # --help needs no client
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
@@ -125,18 +125,18 @@ def latency(
     topic: str, seconds: float, body_bytes: int, rate: float, output: str, access: ClusterAccess
 ) -> None:
     """Send at a fixed rate; show the latency from producer to consumer."""
-    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help does not need it
 
     count = max(int(seconds * rate), 1)
     with access.admin() as admin, Producer(_GROUP, instance=admin.instance) as producer:
         arrived = _delivery_latencies(admin, topic)
-        next(arrived)  # it reads from here on
+        next(arrived)  # reading starts here
         failed: list[RocketPollError] = []
 
         def send() -> None:
             try:
                 _send_at_rate(producer, topic, body_bytes, rate, count)
-            except RocketPollError as error:  # must not end the thread
+            except RocketPollError as error:  # the loop below raises it
                 failed.append(error)
 
         sending = threading.Thread(target=send, daemon=True)
@@ -201,7 +201,7 @@ def _send_at_rate(producer: Producer, topic: str, body_bytes: int, rate: float, 
 
 def _delivery_latencies(admin: Admin, topic: str) -> Iterator[list[float]]:
     """Yield once when reading has started, then the latencies in seconds of messages received."""
-    from rmq_spark.client.consumer.lite_pull_consumer import Consumer  # noqa: PLC0415  # not for help
+    from rmq_spark.client.consumer.lite_pull_consumer import Consumer  # noqa: PLC0415  # --help does not need it
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415  # --help needs no client
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 

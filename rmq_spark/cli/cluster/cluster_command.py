@@ -65,7 +65,7 @@ _COLUMNS: Final = (
 class BrokerStatus(NamedTuple):
     """A broker and the status that it reports, or why it does not answer.
 
-    A broker that answers, but not to this user, has a ``remedy``.
+    ``remedy`` says what to do if the broker refuses this user.
     """
 
     cluster: str | None
@@ -82,7 +82,7 @@ class BrokerStatus(NamedTuple):
         return self.name if self.broker_id == MASTER_ID else f"{self.name} slave {self.broker_id}"
 
     def number(self, *keys: str) -> float | None:
-        """Return the number reported under the first known key; of several averages, the first."""
+        """Return the number under the first key that the broker reports; the first of several."""
         for key in keys:
             with suppress(IndexError, ValueError):
                 return float((self.info or {}).get(key, "").split()[0])
@@ -219,7 +219,7 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
 
 
 def check_state(broker: BrokerStatus) -> Iterator[HealthCheck]:
-    """Yield the checks of one broker's present state; what it gave up is not among them."""
+    """Yield the checks of one broker's present state, without its recent losses."""
     what = f"broker {broker.title}"
     if broker.info is None:
         yield HealthCheck(

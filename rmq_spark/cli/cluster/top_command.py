@@ -3,8 +3,8 @@
     a sample of all ends and offsets ──> another ──> rates between the two
 
 Each sample sends one request to each broker for each topic, one for the members of each group, and
-one for all committed offsets: with thousands of topics or groups it takes a second or two. A few
-more requests find out which of the groups shown are stuck, for those with members and lag. The
+one for all committed offsets: with thousands of topics or groups it takes a second or two. For
+groups on the screen that have members and lag, a few more requests find out which are stuck. The
 interval is the time from the end of a sample to the start of the next.
 """
 
@@ -45,10 +45,10 @@ _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
 
 
 class ClusterSample(NamedTuple):
-    """The state of the cluster at a moment of the monotonic clock (in seconds).
+    """The state of the cluster at one time.
 
     Attributes:
-        sampled_at: That moment.
+        sampled_at: Time of the sample, by the monotonic clock.
         brokers: All brokers, each with the status that it reports.
         ends: By topic, the sum of the ends of its queues, and its number of messages.
         groups: By group, the sum of its offsets, its lag in messages, and its members.
@@ -129,7 +129,7 @@ def rate_tables(
 
 
 def _group_state(admin: Admin, row: Row, watch: OffsetWatch) -> str:
-    """Return the state of a group; only one that has members and lag costs further requests."""
+    """Return the state of a group; send further requests only if it has members and lag."""
     if not row["members"]:
         return GroupCondition.OFFLINE.value
     if not row["behind"]:
@@ -138,7 +138,7 @@ def _group_state(admin: Admin, row: Row, watch: OffsetWatch) -> str:
 
 
 def _sample(admin: Admin) -> ClusterSample:
-    from rmq_spark.client.admin.broker_report import read_broker_report  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.broker_report import read_broker_report  # noqa: PLC0415  # --help does not need it
 
     brokers = query_brokers(admin)
     own = {name for broker in brokers for name in (broker.name, broker.cluster) if name}
@@ -161,7 +161,7 @@ def _add_groups(report: BrokerReport, groups: dict[str, tuple[int, int, int]]) -
             consumed, behind, members = groups.get(name, (0, 0, 0))
             online = report.members.get(name)
             connected = 0 if online is None else len(online.connection_set)
-            groups[name] = (consumed, behind, max(members, connected))  # each reports all members
+            groups[name] = (consumed, behind, max(members, connected))  # every broker reports all
     for each in report.groups:
         if each.group in groups and not each.topic.startswith(RETRY_PREFIX):
             consumed, behind, members = groups[each.group]

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _GROUP: Final = "rocketpoll-copy"
 _PREFIX: Final = "COPY"
 _DEAD_LETTER: Final = frozenset([ORIGIN_TOPIC, ORIGIN_MESSAGE_ID])
-"""The reserved properties that a copy of a dead letter needs to be resent."""
+"""The reserved properties that ``dlq resend`` needs in a copy of a dead letter."""
 _START: Final = TopicPosition(PositionKind.START)
 _FIRST_STEP, _STEP_MAX = 32, 10_000
 _TRIES: Final = 5
@@ -167,7 +167,7 @@ def _check_queues(
 
 def _check_is_copy(source: Admin, bounds: ReadRange, copy: MessageExt, to: str) -> None:
     """Refuse a source queue that ends before the last copied message, or has another one there."""
-    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # --help does not need it
 
     last = _origin_offset(copy)
     api = source.instance.api
@@ -193,7 +193,7 @@ def _check_is_copy(source: Admin, bounds: ReadRange, copy: MessageExt, to: str) 
 
 def last_copy(admin: Admin, tail: ReadRange, origin: MessageQueue) -> MessageExt | None:
     """Return the last copy, in a queue of the destination, of messages from queue ``origin``."""
-    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # --help does not need it
 
     end, step = tail.end, _FIRST_STEP
     while end > tail.start:
@@ -222,12 +222,12 @@ def copy_queues(
     source: Admin, destination: Admin, copies: Sequence[QueueCopy], rate: float | None = None
 ) -> None:
     """Copy messages in rounds, one of each queue, ``rate`` a second at most."""
-    from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # not to plan
-    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not to plan
-    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
+    from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # planning does not need it
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # planning does not need it
+    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # --help does not need it
 
     queues = [stored_messages(source.instance.api, each.source) for each in copies]
-    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have accepted it before
+    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers accepted the size before
     left = [number for number, each in enumerate(copies) if each.source.start < each.source.end]
 
     def rounds() -> Iterator[list[int]]:

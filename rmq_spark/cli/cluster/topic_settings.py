@@ -26,7 +26,7 @@ _ASKED_SINGLY_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TopicEdit:
-    """Changes to the settings of a topic; those that are None, and attributes not named, stay."""
+    """Changes to the settings of a topic. Fields of None change nothing; other attributes stay."""
 
     read_queues: int | None = None
     write_queues: int | None = None

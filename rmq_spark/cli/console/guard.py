@@ -119,8 +119,9 @@ class Guard:
     def check_site(self, request: Request) -> None:
         """Refuse a request from a page of another site, unless the user follows a link.
 
-        Such a page cannot read the response, but its images could start expensive searches,
-        with the keys of the console's user. Programs and old browsers do not send the headers.
+        Such a page cannot read the response, but its images could start expensive searches, with
+        the keys of the console's user. Requests without these headers, as programs and old browsers
+        send them, are accepted.
         """
         headers = request.headers
         is_own = headers.get("sec-fetch-site", "none") in _SAME_SITE

@@ -66,7 +66,7 @@ class History:
         self._task.start(self._interval_ms)
 
     def stop(self) -> None:
-        """Stop sampling; a sample in progress is waited for only briefly."""
+        """Stop sampling; wait at most 2 s for a sample in progress."""
         self._task.stop()
         self._scheduler.stop(_STOP_MS)
 
@@ -75,7 +75,7 @@ class History:
     ) -> Mapping[str, Sequence[Point]]:
         """Return the latest points by name of figure, and keep sampling with a probe.
 
-        ``samples`` are figures that the caller has read already, as the last point.
+        ``samples`` are figures that the caller has just read; they become the last point.
         """
         at = self._now()
         with self._lock:
@@ -86,7 +86,7 @@ class History:
                 while len(self._watches) >= WATCHES_MAX:
                     del self._watches[next(iter(self._watches))]
             watch.last_requested = at
-            self._watches[name] = watch  # moved to the end: the first is dropped next
+            self._watches[name] = watch  # moved to the end: the first watch is dropped next
             found = {key: list(points) for key, points in watch.series.items()}
         for key, value in samples.items():
             points = found.setdefault(key, [])

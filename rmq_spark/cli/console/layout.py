@@ -62,8 +62,8 @@ class Page:
         section: Name of the page's entry in the navigation; empty for none.
         trail: Titles and paths of the pages above this one.
         status: Status of the response.
-        outcome: What a form has changed, for the audit log; empty if it changed all that it was
-            meant to, None if it was only a preview, which is not logged.
+        outcome: Result of a form for the audit log; empty if the form did all that it says, None
+            for a preview, which is not logged.
     """
 
     title: str

@@ -47,7 +47,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class SurveyResult(Generic[Value]):
-    """The values that a survey knows, of the names that a page asks for.
+    """The values that a survey has read so far, for the names that a page requests.
 
     Attributes:
         values: Values by name.
@@ -99,9 +99,9 @@ class Survey(Generic[Value]):
     def get(self, names: Iterable[str], first: Sequence[str] = ()) -> SurveyResult[Value]:
         """Return what is known of all names, and start a pass if the values are old.
 
-        The pass reads ``first`` before all others: the names that a page shows. The call waits
-        until these names (without any, all names) have been read for the first time, for half a
-        second at most. It does not wait while known values are read again.
+        The pass begins with ``first``, the names that a page shows. The call waits, at most half a
+        second, until these names have been read for the first time, or all names if ``first`` is
+        empty. It does not wait while known values are read again.
         """
         wanted = tuple(names)
         with self._changed:
@@ -225,7 +225,7 @@ class Surveys:
         sizes: The sizes of topics.
         groups: The conditions of groups; those that may be stuck are examined twice.
         dead_letters: The number of messages in topics of dead letters.
-        offsets: The offsets of groups that were seen, which show whether groups proceed.
+        offsets: The offsets of groups seen so far, which show whether the groups proceed.
     """
 
     sizes: Survey[TopicSize]

@@ -84,7 +84,7 @@ class Visit:
         return ui.command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
 
     def sentence(self, text: str) -> Html:
-        """Return a sentence whose commands are for this console's cluster, with buttons to copy."""
+        """Return a sentence; its commands get this cluster's options and a button to copy them."""
         return join(
             ui.inline_command(part) if is_command else part
             for part, is_command in self.access.split_commands(text)
@@ -110,7 +110,7 @@ class Visit:
         cancel_path: str,
         *controls: Html,
     ) -> Html:
-        """Return the form that applies a plan, with further controls, or how to enable it."""
+        """Return the form that applies a plan, or how to enable changes if they are not allowed."""
         if self.session is None or not self.is_writable:
             return self.enabling_hint("Sign in to apply", return_path)
         return el(

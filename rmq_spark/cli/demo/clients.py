@@ -21,7 +21,7 @@ from rmq_spark.client.producer.producer import Producer
 
 _SEND_INTERVAL_SECONDS: Final = 0.05
 _CATCH_UP_INTERVALS_MAX: Final = 4
-"""The most missed intervals for which the sender makes up at a time, after a delay."""
+"""After a delay, the sender sends the messages of at most this many intervals at a time."""
 _TAGS: Final = ("created", "paid", "sent")
 _BODY_COUNT: Final = 1_000
 
@@ -57,7 +57,7 @@ class DemoSender:
         keys = [f"order-{row}" for row in rows]
         tags = [_TAGS[row % len(_TAGS)] for row in rows]
         if self._by_table:
-            import pyarrow as pa  # noqa: PLC0415  # not without Spark
+            import pyarrow as pa  # noqa: PLC0415  # only with Spark
 
             table = pa.table({"body": bodies, "keys": keys, "tags": tags})
             self._producer.send_table(table, self._topic)
@@ -106,7 +106,7 @@ class DemoConsumer:
     """A consumer of all queues of a topic, on its own thread."""
 
     def __init__(self, address: str, topic: str, on_batch: Callable[[DemoBatch], None]) -> None:
-        """Start to read; ``on_batch`` gets the figures of each half second, on that thread."""
+        """Start to read; the thread calls ``on_batch`` with the figures of each half second."""
         self._consumer = Consumer(
             "demo-readers", address, LitePullSettings(pull_batch_size=_PULL_BATCH_SIZE)
         )

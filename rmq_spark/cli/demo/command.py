@@ -138,7 +138,7 @@ def demo(
             except KeyboardInterrupt:
                 sys.stdout.write("\ninterrupted: all parts are stopped\n")
                 return 130
-            except BrokenPipeError:  # the reader, as `head`, has seen enough
+            except BrokenPipeError:  # a reader such as `head` has closed the pipe
                 raise
             except Exception as error:  # noqa: BLE001  # any error is shown to the user
                 words = (directory / "spark.log").read_text(encoding="utf-8", errors="replace")
@@ -177,7 +177,7 @@ def _run(
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # --help needs no client
 
         if with_spark:
-            from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
+            from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # imports pyspark
         else:
             from rmq_spark.cli.demo.clients import DemoConsumer  # noqa: PLC0415  # not with Spark
         display: Display = TerminalDisplay() if sys.stdout.isatty() else LineDisplay()

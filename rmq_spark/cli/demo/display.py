@@ -146,7 +146,7 @@ class LineDisplay:
         _write([text])
         yield
 
-    def show(self, figures: DemoFigures, title: str, now: float) -> None:  # noqa: ARG002  # as on a terminal
+    def show(self, figures: DemoFigures, title: str, now: float) -> None:  # noqa: ARG002  # the signature of TerminalDisplay
         """Print new batches and events."""
         batches = figures.batches[self._batches :]
         notes = [note for note in figures.notes if note not in self._notes]

@@ -70,7 +70,7 @@ class ClusterMetrics:
         self._failure_log = FailureLog()
         self._last_success_seconds = 0.0
         self.not_ready_reason: str | None = "the cluster has not been read yet"
-        """The reason that the figures are not complete; None if they are."""
+        """The reason why the figures are incomplete; None if they are complete."""
         self.text = b""
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class ClusterMetrics:
         self._task.start(0)
 
     def stop(self) -> None:
-        """Stop reading; a read in progress is waited for only briefly."""
+        """Stop reading; wait at most 2 s for a read in progress."""
         self._task.stop()
         self._scheduler.stop(_STOP_MS)
 
@@ -251,7 +251,7 @@ def _group_metrics(
         values = (*node.labels, each.group, each.topic, _flag(is_retry), _flag(is_system))
         lag.add_metric(values, each.messages)
         offset.add_metric(values, each.consumed)
-        if each.pops_in_flight:  # only clients know the pulled ones: no figure then, not 0
+        if each.pops_in_flight:  # else omit it: brokers do not count pulled messages
             in_flight.add_metric(values, each.pops_in_flight)
         if not each.messages:
             latency.add_metric(values, 0)

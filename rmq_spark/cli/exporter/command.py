@@ -37,7 +37,7 @@ def exporter(*, host: str, port: int, interval: float, access: ClusterAccess) ->
 
 
 def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> None:
-    from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics  # noqa: PLC0415  # Prometheus
+    from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics  # noqa: PLC0415  # imports the Prometheus client
 
     metrics = ClusterMetrics(admin, interval_seconds)
 

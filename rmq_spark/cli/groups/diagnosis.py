@@ -33,10 +33,10 @@ WAIT_MS: Final = 30_000
 STILL_MS: Final = 6_000
 """The offset of a stuck group has not moved for at least this long; consumers commit every 5 s."""
 _QUEUES_EXAMINED_MAX: Final = 64
-"""The most queues of one group that are examined among many groups: the least recently consumed."""
+"""The most queues examined of each of many groups: the least recently consumed ones."""
 _QUEUES_NAMED_MAX: Final = 5
 NEVER_MS: Final = 1 << 63
-"""Later than all other times: sorts queues in which no message waits last."""
+"""A time later than all others, by which queues without a waiting message sort last."""
 
 
 class GroupCondition(Enum):
@@ -51,7 +51,7 @@ class GroupCondition(Enum):
 
 class _SeenOffset(NamedTuple):
     consumer_offset: int | None
-    since_ms: int  # when it was first seen there
+    since_ms: int  # when this offset was first seen
     seen_ms: int
     has_moved: bool
 
@@ -193,7 +193,7 @@ def _describe_in_flight(state: GroupState) -> str:
 def diagnose_groups(
     admin: Admin, states: Sequence[GroupState], sleep: Callable[[float], None]
 ) -> list[GroupDiagnosis]:
-    """Return why groups have lag; read those that may be stuck again after six seconds."""
+    """Return why groups have lag; after six seconds, read again those that may be stuck."""
     found = [diagnose_group(state, current_time_ms()) for state in states]
     watch = OffsetWatch()
     unknown = {}
@@ -245,9 +245,9 @@ class GroupExamination(NamedTuple):
     Attributes:
         summary: The state of the group, from its brokers.
         condition: The condition, in a word.
-        queue: The queue in which it is stuck, or may be; None otherwise.
-        waiting_since_ms: Milliseconds since the epoch at which the message was stored that waits
-            longest, if it may be stuck or no consumer is online.
+        queue: The queue in which the group is or may be stuck, or None.
+        waiting_since_ms: Store time, in ms since the epoch, of the message that has waited longest,
+            if the group may be stuck or has no consumer online.
     """
 
     summary: GroupSummary
@@ -264,7 +264,7 @@ def examine_group(
     Args:
         admin: The client.
         name: The group.
-        watch: The offsets seen before, to which those of now are added.
+        watch: The offsets seen before; the present offsets are added.
         now_ms: The time of day, in milliseconds.
         with_members: Whether to ask for the members of a group that has no lag.
     """
@@ -295,7 +295,7 @@ def examine_groups(
     *,
     with_members: bool = True,
 ) -> Mapping[str, GroupExamination]:
-    """Examine groups; after six seconds, examine those that may be stuck once more."""
+    """Examine groups; after six seconds, examine again those that may be stuck."""
     found = {
         name: examine_group(admin, name, watch, current_time_ms(), with_members=with_members)
         for name in names

@@ -265,7 +265,7 @@ def delete(name: str, *, yes: bool, access: ClusterAccess) -> None:
 def confirm_moves(
     name: str, moves: Sequence[OffsetMove], output: str, *, is_dry_run: bool, yes: bool
 ) -> Iterator[None]:
-    """Print how a group moves, or would; ask before the block if that replaces offsets."""
+    """Print a group's moves; before the block, ask for confirmation if they replace offsets."""
     rows: list[dict[str, object]] = [
         {
             **queue_fields(move.queue),

@@ -71,7 +71,7 @@ class GroupSummary(NamedTuple):
         behind: Its lag in messages, without retries.
         last_consumed_ms: Milliseconds since the epoch at which the newest message that it has
             consumed was stored; 0 if there is none.
-        lags: Its progress in each queue, without those of retries.
+        lags: Its progress in each queue, without the queues of its retry topic.
         waiting_for_retry: Number of failed messages that are due for another try.
     """
 

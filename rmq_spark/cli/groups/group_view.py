@@ -2,8 +2,8 @@
 
     figures, members, queues ──> tables that fit the terminal ──> the diagnosis, and what to type
 
-Values that all queues have in common, such as the topic, are printed once above their table. Of
-many queues only those that have waited longest are shown.
+Values that all queues have in common, such as the topic, are printed once above their table. If
+there are many queues, only those that have waited longest are shown.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class GroupView:
     is_lag_only: bool
 
     def document(self, state: GroupState, diagnosis: GroupDiagnosis) -> dict[str, object]:
-        """Return a group for programs."""
+        """Return a group as a document for programs."""
         return {
             **_figures(state),
             "diagnosis": _diagnosis_fields(diagnosis),
@@ -84,7 +84,7 @@ class GroupView:
         }
 
     def queue_rows(self, state: GroupState) -> list[dict[str, object]]:
-        """Return the queues of a group for programs."""
+        """Return the queues of a group as rows for programs."""
         return [_queue_fields(each) for each in self._queues(state)]
 
     def _queues(self, state: GroupState) -> list[QueueState]:

@@ -210,7 +210,7 @@ def _selector(tags: str | None, sql: str | None) -> MessageSelector:
 
 def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     """Yield the messages that are stored now, by store time."""
-    from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient  # noqa: PLC0415  # not for help
+    from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient  # noqa: PLC0415  # --help does not need it
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
     ranges: list[ReadRange] = []
@@ -281,7 +281,7 @@ def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     with ExitStack() as stack:
         stack.enter_context(consumer)
         _assign_and_seek(consumer, admin, query)
-        stack.enter_context(show_client_warnings())  # before this, problems are errors
+        stack.enter_context(show_client_warnings())  # until here, problems are raised as errors
         while True:
             for message in _poll_in_order(consumer):
                 if query.key is None or query.key in message.keys:
@@ -510,7 +510,7 @@ class _MemberNotes:
 def _assign_and_seek(consumer: Consumer, admin: Admin, query: ConsumeQuery) -> None:
     """Make a consumer read from the requested position, in any number of topics.
 
-    Starts and ends take one request for each queue; other positions need both.
+    A start or an end takes one request for each queue; other positions take more.
     """
     topics = dict.fromkeys(query.topics)
     if query.position.kind in (PositionKind.START, PositionKind.END):

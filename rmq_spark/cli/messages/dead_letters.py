@@ -124,7 +124,7 @@ def resend_dead_letters(
     from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # only to resend
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help needs no client
 
-    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have accepted it before
+    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers accepted the size before
     group = f"{_GROUP}-{secrets.token_hex(4)}"  # the console may resend for several at a time
     with Producer(group, instance=admin.instance, rules=rules) as producer:
         for letter in rate_limited(chosen, rate):
@@ -149,9 +149,9 @@ def read_dead_letters(
 ) -> Iterator[MessageExt]:
     """Yield dead letters between two positions, the oldest first.
 
-    One that cannot be read has a fault, and no tag that a ``selector`` could match.
+    A dead letter that cannot be read has a fault, and no tag that a ``selector`` could match.
     """
-    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # --help does not need it
 
     try:
         ranges = resolve_ranges(admin.instance, source.topic, position, None, end)

@@ -45,12 +45,12 @@ class TopicTable:
     """A Delta table as the target of one topic."""
 
     def __init__(self, location: str, topic: str, columns: tuple[str, ...] | None) -> None:
-        """Open a table, or create it with these columns; by default it has those of the topic.
+        """Open a table, or create it with these columns, by default those of `read_table`.
 
         Raises:
-            Failure: There is no deltalake, or the table cannot be used.
+            Failure: The package deltalake is missing, or the table cannot be used.
         """
-        from rmq_spark.client.admin.arrow_reads import COLUMN_NAMES  # noqa: PLC0415  # not for help
+        from rmq_spark.client.admin.arrow_reads import COLUMN_NAMES  # noqa: PLC0415  # --help does not need it
 
         self.location = location
         self._app = f"rocketpoll/{topic}"
@@ -75,7 +75,7 @@ class TopicTable:
     def _check_types(self, names: tuple[str, ...]) -> None:
         from deltalake import Schema  # noqa: PLC0415  # an extra
 
-        from rmq_spark.client.admin.arrow_reads import build_schema  # noqa: PLC0415  # not for help
+        from rmq_spark.client.admin.arrow_reads import build_schema  # noqa: PLC0415  # --help does not need it
 
         needed = Schema.from_arrow(build_schema(names))
         for field, other in zip(self._table.schema().fields, needed.fields, strict=True):
@@ -163,7 +163,7 @@ def _open_or_create(location: str, columns: tuple[str, ...] | None) -> DeltaTabl
     from deltalake import DeltaTable  # noqa: PLC0415  # an extra
     from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415  # an extra
 
-    from rmq_spark.client.admin.arrow_reads import DEFAULT_COLUMNS, build_schema  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.arrow_reads import DEFAULT_COLUMNS, build_schema  # noqa: PLC0415  # --help does not need it
 
     try:
         return DeltaTable(location)

@@ -126,7 +126,7 @@ def lake(
 
 
 def _parse_columns(text: str) -> tuple[str, ...]:
-    from rmq_spark.client.admin.arrow_reads import check_columns  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.arrow_reads import check_columns  # noqa: PLC0415  # --help does not need it
 
     try:
         return check_columns(name.strip() for name in text.split(","))
@@ -169,7 +169,7 @@ class _TopicCopy:
     _turn: int = field(default=0, init=False)
 
     def follow(self, interval: float) -> None:
-        """Commit what arrives, for ever; wait while brokers do not answer."""
+        """Commit new messages forever; wait while brokers do not answer."""
         outage = OutageNotes(f"copying {self.topic}", _OUTAGES, interval)
         while True:
             is_idle = False
@@ -204,7 +204,7 @@ class _TopicCopy:
         return True
 
     def _plan(self, new: dict[MessageQueue, HeldRange]) -> list[_MissingRange]:
-        """Return the ranges missing in the table; add queues that it does not know to ``new``."""
+        """Return the ranges missing in the table; add queues unknown to the table to ``new``."""
         missing = []
         for bounds in resolve_ranges(self.admin.instance, self.topic, _START, None):
             held = self.table.held(bounds.queue)
@@ -271,9 +271,9 @@ class _TopicCopy:
     def _check_identity(self, missing_range: _MissingRange) -> None:
         """Raise an error if the broker has another message where the table's last one was.
 
-        This comes after the read, so that rows of a topic that was recreated are never committed.
+        The check follows the read, so that rows of a recreated topic are never committed.
         """
-        from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # not for help
+        from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help does not need it
 
         queue, held = missing_range.bounds.queue, missing_range.held
         if held.stored_ms == UNKNOWN_TIME:
@@ -308,7 +308,7 @@ def _last_stored_ms(rows: pa.Table, end: int) -> int:
 def _concatenate(tables: list[pa.Table], columns: tuple[str, ...]) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415  # --help needs no pyarrow
 
-    from rmq_spark.client.admin.arrow_reads import build_schema  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.arrow_reads import build_schema  # noqa: PLC0415  # --help does not need it
 
     if not tables:
         return build_schema(columns).empty_table()

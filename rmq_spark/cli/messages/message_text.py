@@ -100,7 +100,7 @@ def write_bytes(data: bytes) -> None:
         write_text(data.decode(errors="backslashreplace"))
     else:
         binary = getattr(sys.stdout, "buffer", None)
-        if binary is None:  # a stdout that a program has put in place
+        if binary is None:  # a program has replaced stdout
             sys.stdout.write(data.decode(errors="backslashreplace"))
         else:
             binary.write(data)

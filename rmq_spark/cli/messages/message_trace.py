@@ -93,7 +93,8 @@ def find_copies(
         return [found]
     topics = sorted(
         (each for each in admin.topics() if not each.startswith(RETRY_PREFIX)),
-        key=lambda each: (is_system_topic(each), each == HALF_TOPIC, each),  # copies come last
+        # System topics come last, because they may have copies.
+        key=lambda each: (is_system_topic(each), each == HALF_TOPIC, each),
     )
     if on_search is not None:
         on_search(len(topics))

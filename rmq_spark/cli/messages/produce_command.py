@@ -3,7 +3,7 @@
 ``rocketpoll request`` sends them one by one, and prints the reply to each. ``rocketpoll recall``
 recalls messages that wait for their time of delivery.
 
-    texts (where each stands) ──> messages ──> batches ──> the producer, at no more than --rate
+    texts (with their places) ──> messages ──> batches ──> the producer, at no more than --rate
 
 The command stops at the first text that cannot be sent, and the error names its line: everything
 before it has been sent by then.
@@ -123,7 +123,7 @@ def parse_messages(
                 _from_json(text.data, defaults) if is_json else _from_bytes(text.data, defaults)
             )
             message.check()
-            message.properties_text(_PLACEHOLDER_ID)  # otherwise the error would have no line
+            message.properties_text(_PLACEHOLDER_ID)  # an error of the send would not name the line
         except (MessageRejected, TypeError, ValueError) as error:
             raise Failure(f"{text.origin}: {error}") from error
         yield message
@@ -287,7 +287,7 @@ def produce(
         topic, tags, keys, named, sharding_key, delay_level, deliver_after, deliver_at
     )
     messages = parse_messages(read_texts(files, whole=whole), settings, is_json=is_json)
-    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help does not need it
 
     with Producer(_GROUP, instance=access.instance()) as producer, _progress() as advance:
         sent = SendCounter(topic)
@@ -341,7 +341,7 @@ def request(
     settings = MessageDefaults(topic, tags, keys, named, sharding_key, delay_level=0)
     messages = parse_messages(read_texts(files, whole=False), settings, is_json=False)
     timeout_ms = normalize_duration("--timeout", timeout)
-    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help does not need it
 
     with Producer(_GROUP, instance=access.instance()) as producer:
         replies = (producer.request(each, timeout_ms=timeout_ms) for each in messages)
@@ -369,7 +369,7 @@ def recall(handles: tuple[str, ...], access: ClusterAccess) -> None:
     look up whether the message is still there.
     """
     texts = [text for each in handles for text in (_read_handles() if each == "-" else (each,))]
-    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help does not need it
 
     with Producer(_GROUP, instance=access.instance()) as producer:
         for text in texts:
@@ -434,7 +434,7 @@ def _send_batches(
 
 
 def _batches(messages: Iterator[Message], size: int) -> Iterator[list[Message]]:
-    """Yield messages in batches; a fault is raised after the messages before it were yielded.
+    """Yield messages in batches; raise a fault after yielding the messages before it.
 
     A batch is stored in one queue, and so has one sharding key.
     """

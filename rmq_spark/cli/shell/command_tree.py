@@ -22,7 +22,7 @@ from rmq_spark.cli.shell.usage_errors import command_hint
 
 _HELP_NAMES: Final = ("-h", "--help")
 _RANGE: Final = re.compile(r"; [0-9<=>x]+(?=\])|  \[[0-9<=>x]+\]$")
-"""Matches the range of a number in an option's help; only the error for other numbers shows it."""
+"""Matches the range of a number in an option's help, which omits it; errors show the range."""
 
 _OPTION_WIDTH_MAX: Final = 26
 _SHOWN_CONNECTION_OPTIONS: Final = ("namesrv", "profile")
@@ -116,7 +116,7 @@ def option_records(
 
 
 class CommandGroup(click.Group):
-    """A command with subcommands; a misspelled one is refused with the closest."""
+    """A command with subcommands; the error for a misspelled one suggests the closest name."""
 
     command_class = CommandWithExample
 

@@ -164,7 +164,7 @@ class ClusterAccess:
     def instance(self) -> ClientInstance:
         """Return a client for this cluster, not started yet."""
         from rmq_spark.client.instance.instance import ClientInstance  # noqa: PLC0415  # --help needs no client
-        from rmq_spark.client.transport.remoting_client import Credentials  # noqa: PLC0415  # not for help
+        from rmq_spark.client.transport.remoting_client import Credentials  # noqa: PLC0415  # --help does not need it
 
         given = self.settings
         for address in filter(None, re.split(r"[;,\s]+", self.name_servers)):
@@ -210,7 +210,7 @@ class ClusterAccess:
             ca_file=given.get("ca-file"),
             cert_file=given.get("cert-file"),
             key_file=given.get("key-file"),
-            key_password=password if "cert-file" in given else None,  # it may be another cluster's
+            key_password=password if "cert-file" in given else None,  # else for another key
             verify=given.get("verify", True),
             server_name=given.get("server-name"),
         )
@@ -218,14 +218,14 @@ class ClusterAccess:
     @contextmanager
     def admin(self) -> Iterator[Admin]:
         """Yield an `Admin` of the cluster; an error for an unknown topic suggests the nearest."""
-        from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not for help
+        from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # --help does not need it
 
         with Admin(instance=self.instance()) as admin, explain_missing_topics(admin):
             yield admin
 
 
 def _check_address(address: str) -> None:
-    from rmq_spark.client.transport.connection import parse_address  # noqa: PLC0415  # not for help
+    from rmq_spark.client.transport.connection import parse_address  # noqa: PLC0415  # --help does not need it
 
     _, scheme, rest = address.partition("://")
     if scheme:
@@ -368,9 +368,9 @@ def profile_options(function: _Function) -> _Function:
 
 
 def other_cluster(access: ClusterAccess, namesrv: str | None, profile: str | None) -> ClusterAccess:
-    """Return the access to a second cluster, whose profile or name servers options name.
+    """Return the access to a second cluster, given by a profile or by name servers.
 
-    Without a profile it has the keys and certificates of the first.
+    Without a profile, the keys and certificates are those of the first cluster.
     """
     if profile is not None:
         given = {**dict.fromkeys(PROFILE_KEYS), "namesrv": namesrv}

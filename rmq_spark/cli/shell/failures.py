@@ -61,7 +61,7 @@ _ACCESS_ERRORS: Final = (AuthenticationFailed, AccessDenied)
 _REMARKS: Final = {
     "The subject of User:": "Create the user first: rocketpoll user create NAME",
     "The super user can only": "Use the keys of a super user",
-    "authenticationEnabled=false": "",  # our broker says what to set
+    "authenticationEnabled=false": "",  # the remark says what to set
     "plain_acl.yml, which no request changes": "",
     "AclException": _KEYS_REMEDY,  # RocketMQ 4.9's access lists
     "filter message by": "Set enablePropertyFilter=true at the broker",

@@ -27,7 +27,7 @@ class HealthCheck(NamedTuple):
         subject: What was checked.
         detail: What was found.
         remedy: What to do, as an imperative; None if all is well.
-        is_warning: Whether the whole is healthy in spite of this problem.
+        is_warning: Whether the report counts as healthy in spite of this problem.
         is_skipped: Whether nothing was checked; ``detail`` says why.
     """
 

@@ -240,7 +240,7 @@ def fitted_lines(
         rows: The rows.
         columns: The columns of the rows.
         optional_columns: Columns that are left out, in this order, as long as the rows do not fit.
-        flexible: Column that is shortened then.
+        flexible: Column that is shortened if the rows still do not fit.
     """
     is_terminal = sys.stdout.isatty()
     lines, natural = _layout(rows, columns, with_separators=is_terminal)
@@ -404,7 +404,7 @@ def _show_serialized(plain: object, output: str) -> None:
     if output == "json":
         write_text(_json_text(orjson.dumps(plain, option=orjson.OPT_INDENT_2)) + "\n")
         return
-    import yaml  # noqa: PLC0415  # seldom asked for
+    import yaml  # noqa: PLC0415  # only for -o yaml
 
     write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 

@@ -264,8 +264,8 @@ def resolve_ranges(
 def _ranges_from(
     instance: ClientInstance, topic: str, position: TopicPosition, name: QueueName | None
 ) -> list[ReadRange]:
-    from rmq_spark.client.reading.read_bounds import resolve_read_ranges  # noqa: PLC0415  # not for help
-    from rmq_spark.client.times import EARLIEST, LATEST  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.read_bounds import resolve_read_ranges  # noqa: PLC0415  # --help does not need it
+    from rmq_spark.client.times import EARLIEST, LATEST  # noqa: PLC0415  # --help does not need it
 
     kind, number = position
     start = (

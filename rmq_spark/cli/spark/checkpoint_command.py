@@ -183,7 +183,7 @@ def _show_lag(batch: CheckpointedBatch, access: ClusterAccess, output: str) -> N
 
 
 def _apply_moves(admin: Admin, group: str, moves: Sequence[OffsetMove]) -> None:
-    if is_unknown_group(admin, group):  # 5.x stores no offsets of a group that does not exist
+    if is_unknown_group(admin, group):  # RocketMQ 5 stores no offsets of an unknown group
         admin.create_group(group)
     apply_seek(admin, group, moves, TopicPosition(PositionKind.OFFSET), is_all=False)
 

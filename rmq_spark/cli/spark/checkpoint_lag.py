@@ -49,7 +49,7 @@ def query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPositio
     for topic in sorted(topics):
         try:
             found = admin.topic_offsets(topic)
-        except RouteNotFound:  # of this one topic
+        except RouteNotFound:  # only this topic is gone
             continue
         ends.update({queue: offset.max_offset for queue, offset in found.items()})
     return [

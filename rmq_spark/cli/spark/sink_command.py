@@ -135,7 +135,7 @@ def forget(name: str, *, yes: bool, access: ClusterAccess) -> None:
     Stop the sink for good first: if it continues, batches that it has already committed can be
     committed twice.
     """
-    from rmq_spark.client.admin.admin import broker_sinks, remove_sink  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.admin import broker_sinks, remove_sink  # noqa: PLC0415  # --help does not need it
 
     with access.admin() as admin:
         known = [each for each in broker_sinks(admin) if each.name == name]
@@ -149,13 +149,13 @@ def forget(name: str, *, yes: bool, access: ClusterAccess) -> None:
 
 
 def _staged_sinks(topic: str | None, admin: Admin) -> list[BrokerSink]:
-    from rmq_spark.client.admin.admin import broker_sinks  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.admin import broker_sinks  # noqa: PLC0415  # --help does not need it
 
     return broker_sinks(admin, topic)
 
 
 def _committed_batches(topic: str, admin: Admin) -> list[SinkBatch]:
-    from rmq_spark.client.admin.arrow_reads import sink_batches  # noqa: PLC0415  # pyarrow
+    from rmq_spark.client.admin.arrow_reads import sink_batches  # noqa: PLC0415  # imports pyarrow
 
     admin.topic_offsets(topic)  # raises if the topic does not exist
     try:

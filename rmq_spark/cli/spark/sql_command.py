@@ -136,7 +136,7 @@ def infer_columns(bodies: list[bytes]) -> str | None:
 
     Fields with the name of a column of messages are left out.
     """
-    import pyarrow as pa  # noqa: PLC0415  # not for help
+    import pyarrow as pa  # noqa: PLC0415  # --help does not need it
     import pyarrow.json as pa_json  # noqa: PLC0415  # --help needs no pyarrow
 
     lines = b"\n".join(body.replace(b"\n", b" ") for body in bodies)
@@ -155,7 +155,7 @@ def infer_columns(bodies: list[bytes]) -> str | None:
 
 def _sql_type(kind: pa.DataType) -> str:
     """Return the SQL type for what a JSON parser has found; STRING for dates and nulls."""
-    import pyarrow as pa  # noqa: PLC0415  # not for help
+    import pyarrow as pa  # noqa: PLC0415  # --help does not need it
 
     if pa.types.is_boolean(kind):
         return "BOOLEAN"

@@ -49,7 +49,7 @@ class BadRecordHandler:
         return self.policy is OnBadRecord.NULL
 
     def report(self, records: Sequence[BadRecord]) -> None:
-        """Fail, or count, log and perhaps send messages that cannot be read."""
+        """Report unreadable messages: fail, or log and count them, and send dead letters."""
         if self.policy is OnBadRecord.FAIL:
             queue, queue_offset, problem, _ = records[0]
             raise RecordFault(queue, queue_offset, str(problem))

@@ -241,7 +241,7 @@ def _bad_records(
     records: Sequence[RecordChunk],
     faults: Mapping[int, BodyFault],
 ) -> Iterator[BadRecord]:
-    is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # records name other topics
+    is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # its records name other topics
     chunk_rows: dict[tuple[int, int], tuple[RecordChunk, int]] = {}
     for chunk in records:
         offsets = chunk.head["queue_offset"].tolist()
@@ -259,7 +259,7 @@ def _bad_records(
 def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
     # Each import is needed only for bodies of its format.
     if body.registry is not None:
-        from rmq_spark.spark.bodies.registry_bodies import RegistryBodies  # noqa: PLC0415  # as said
+        from rmq_spark.spark.bodies.registry_bodies import RegistryBodies  # noqa: PLC0415  # only with a registry
 
         return RegistryBodies(body, kind)
     if body.format is BodyFormat.TEXT:

@@ -155,7 +155,7 @@ def _json_number(value: Any) -> Any:
 
 
 def _converter_of(kind: pa.DataType, *, is_json: bool) -> Converter | None:
-    """Return the function that converts values of a type before encoding; None if there is none."""
+    """Return the function that converts values of a type before encoding; None if not needed."""
     if pa.types.is_struct(kind):
         changes = [(each.name, _converter_of(each.type, is_json=is_json)) for each in kind]
         needed = [(name, change) for name, change in changes if change is not None]

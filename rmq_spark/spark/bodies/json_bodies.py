@@ -1,4 +1,4 @@
-"""JsonBodies: decodes JSON bodies to columns, many at once by pyarrow, one by one if that refuses.
+"""JsonBodies: decodes JSON bodies to columns, by pyarrow many at once, one by one if it refuses.
 
     bodies, back to back ──> pyarrow.json ──> `to_exact_type`
         │ refused: pieces of some hundred, tried again
@@ -90,7 +90,7 @@ class JsonBodies:
         return to_exact_type(found, self._kind, "")
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return the structs that Python's json decodes, and the faults by row; no body is null."""
+        """Return structs decoded by Python's json, and faults by row; ``bodies`` has no nulls."""
         found, faults = decode_one_by_one(bodies, self._parse, self._build)
         too_deep = [row for row, fault in faults.items() if isinstance(fault, _NestingFault)]
         for row in too_deep if self._is_columnar else ():
@@ -110,7 +110,7 @@ class JsonBodies:
             bodies = pc.ascii_trim(bodies.cast(pa.string()), _SPACE).cast(pa.binary())
             if not _is_all_objects(bodies):
                 raise ValueError("a body is not an object")
-        ends = pa.array([b""], pa.binary())  # so that a line end follows the last one
+        ends = pa.array([b""], pa.binary())  # so that a newline follows the last body
         lists = pa.ListArray.from_arrays(
             pa.array([0, len(bodies) + 1], pa.int32()), pa.concat_arrays([bodies, ends])
         )
@@ -168,7 +168,7 @@ class _JsonFloat(str):
 
 
 class ObjectFields(dict[str, Any]):
-    """The fields of an object, which knows which of its names occur more than once."""
+    """The fields of a JSON object, and the names that occur in it more than once."""
 
     __slots__ = ("_pairs",)
 
@@ -238,7 +238,7 @@ def _decimal_scales(kind: pa.DataType) -> Iterator[int]:
 
 
 def _has_infinite(found: pa.Array) -> bool:
-    """Return whether a number has become infinite, which no JSON number is."""
+    """Return whether an array has an infinite number: one that was too large for 64 bits."""
     if pa.types.is_floating(found.type):
         return bool(pc.any(pc.is_inf(found)).as_py())
     if pa.types.is_struct(found.type):

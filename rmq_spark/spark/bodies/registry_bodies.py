@@ -67,7 +67,7 @@ class RegistryBodies:
         return self._decoder(header).decode_all(_without_header(bodies, header))
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return structs, null where decoding failed, and the faults by row; no body is null."""
+        """Return structs, null where decoding failed, and the faults; ``bodies`` has no nulls."""
         rows_of: dict[bytes, list[int]] = {}
         faults: dict[int, BodyFault] = {}
         for row, body in enumerate(bodies.to_pylist()):
@@ -175,6 +175,6 @@ class RegistryBodies:
 def _without_header(bodies: pa.Array, header: bytes) -> pa.Array:
     """Return bodies without the header that all of them have.
 
-    pyarrow's slices to the end fail for short bodies.
+    The header is replaced by nothing, because pyarrow's slices to the end fail for short bodies.
     """
     return pc.binary_replace_slice(bodies, 0, len(header), b"")

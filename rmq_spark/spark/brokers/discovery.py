@@ -47,7 +47,7 @@ class QueueDiscovery:
         self._known: frozenset[MessageQueue] = frozenset()
         # known topics that no name server knew at the last refresh
         self._unknown_topics: set[str] = set()
-        # by topic that had a route at its last refresh
+        # the brokers of each topic that had a route at its last refresh
         self._brokers_by_topic: dict[str, frozenset[str]] = {}
         self._discovered_at: float | None = None
         # topics whose assigned queue ids were not compared with their queues yet
@@ -100,7 +100,7 @@ class QueueDiscovery:
         )
 
     def assignment_error(self, brokers: Iterable[str]) -> OptionError | None:
-        """Return the error for an assigned broker that no name server knew until the wait expired.
+        """Return the error for an assigned broker that no name server knows when the wait expires.
 
         None if routes name all queues of these brokers.
         """
@@ -227,7 +227,7 @@ class QueueDiscovery:
                     found += before
                     continue
                 # A broker that registered between two requests is in the route by now.
-                route = self._instance.routes.refresh(topic)  # noqa: PLW2901  # as if it had been there
+                route = self._instance.routes.refresh(topic)  # noqa: PLW2901  # replaces the error
             if isinstance(route, Exception):
                 raise route
             found += [queue for queue in route.subscribe_queues if _is_assigned(selection, queue)]

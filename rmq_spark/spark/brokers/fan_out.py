@@ -13,8 +13,8 @@ request, and the value to assume where a queue is gone.
     known routes ──> the topic's route, asked for once ──> the name servers' list of all brokers
 
 The last step is for brokers to which no route leads: of a deleted topic, or while a name server has
-just started. After a broker has not answered, it comes first, because the broker may have another
-address by then. The list is cached until `refresh`.
+just started. After a broker has not answered, this step comes first, because the broker may have
+another address by then. The list is cached until `refresh`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class BrokerAddresses:
 
 _PAUSE_SECONDS: Final = 0.2
 _ROUTE_REFRESH_SECONDS: Final = 5.0
-"""Seconds between two route lookups for a broker that the query does without."""
+"""Seconds between two route lookups for an unavailable broker that the query does not wait for."""
 
 _CONNECT_MARGIN_MS: Final = 1_000
 
@@ -352,7 +352,7 @@ def _requests_to(broker_name: str) -> str:
 def _connect(connections: RemotingClient, address: str, future: Future[None]) -> None:
     try:
         connections.agreement(address)
-    except Exception as error:  # noqa: BLE001  # for the thread that waits, not this one
+    except Exception as error:  # noqa: BLE001  # the waiting thread raises it
         future.set_exception(error)
     else:
         future.set_result(None)

@@ -1,7 +1,7 @@
 """QueueClient: asks brokers about the queues that a query reads, for many queues at once.
 
     discover                  which queues there are (`discovery`)
-    wait_for_named_brokers    the same, once the brokers that positions name are known
+    wait_for_named_brokers    the queues, once the brokers that positions name are known
     ends, starts              where each queue ends, and where it starts
     fingerprints              store time, size and mark of single messages
     offsets_for_times         the first message of each queue stored at or after a time
@@ -80,7 +80,7 @@ class HeldPulls:
     def wait(self, ends: Mapping[MessageQueue, int], timeout_ms: int) -> bool:
         """Return True as soon as a queue has a message at its end, or False after a timeout.
 
-        Pulls that brokers still hold then stay held, and the next wait continues with them.
+        After a timeout, brokers keep holding the pulls, and the next wait continues with them.
         """
         deadline = self._clock() + timeout_ms / 1000
         self._pulls = {queue: held for queue, held in self._pulls.items() if queue in ends}
@@ -209,7 +209,7 @@ class QueueClient(QueueDiscovery):
     ) -> dict[MessageQueue, int]:
         """Return the offset of each queue's next message; 0 if its broker no longer knows it.
 
-        Only the ``required`` queues are waited for; all by default.
+        The call waits only for the ``required`` queues, by default for all.
         """
         return self._query_offsets(
             queues,
@@ -309,8 +309,8 @@ class QueueClient(QueueDiscovery):
     ) -> dict[MessageQueue, int]:
         """Return the offset of the first message stored at or after a time, or the range's end.
 
-        Releases of brokers answer differently if times are equal or past the last message, so that
-        their response only starts the search. All queues are searched together.
+        Releases of brokers answer differently if times are equal or past the last message, so their
+        answer is only the hint with which the search starts. All queues are searched together.
         """
         hints = self._query_offsets(
             queries,

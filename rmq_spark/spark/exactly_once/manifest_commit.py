@@ -265,7 +265,7 @@ class CommitOrder:
         while True:
             try:
                 found = self._query_manifests(key, manifests_max)
-            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # asked again
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the loop retries
                 if not self._retry_timer.sleep_or_expire(error):
                     raise WriteError(
                         f"whether {batch} is committed is unknown: earlier commits cannot be read "
@@ -521,7 +521,7 @@ def _lookup_timer(options: WriteOptions, commits: str) -> RetryTimer:
 
 
 def _find_commits_queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] | None:
-    """Return the queues of a commits topic: none if it is away, None if no such topic exists."""
+    """Return the queues of a commits topic; empty while its broker is away, None without topic."""
     try:
         queues = instance.routes.refresh(commits).publish_queues
     except RouteNotFound:

@@ -237,10 +237,11 @@ class _TaskStaging:
                     refused = renamed_sink_error(
                         self._options, api, address, self._manifest_id, topic
                     )
-                    last = api.staging.last_batch(address, self._batch.sink)  # committed by now?
+                    # The sink may have committed the batch meanwhile.
+                    last = api.staging.last_batch(address, self._batch.sink)
                     if refused is not None and self._has_gap(last):
                         raise refused
-            except ClientError as error:  # noqa: PERF203  # asked again
+            except ClientError as error:  # noqa: PERF203  # the loop retries
                 self.retries.wait_or_raise(error, topic)
             else:
                 break

@@ -186,7 +186,7 @@ class LagListener(StreamingQueryListener):
 
         Raises:
             SetUpError: The port cannot be opened.
-            MessageRejected: There is a host without a port.
+            MessageRejected: A host is given without a port.
         """
         if host is not None and port is None:
             raise MessageRejected("port", "a port to listen on together with host", port)

@@ -126,7 +126,7 @@ class LineageListener(StreamingQueryListener):
         self._emit(query, "RUNNING" if query.is_reported else "START")
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Do nothing: the datasets are the same."""
+        """Do nothing: an idle query reads no other topics."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
         """Report how the query has ended, if its start was reported."""
@@ -138,7 +138,7 @@ class LineageListener(StreamingQueryListener):
         query.is_reported = True
         try:
             self._client.emit(self._event(query, state, failure))
-        except Exception as error:  # noqa: BLE001  # of any transport; the query continues
+        except Exception as error:  # noqa: BLE001  # no error of a transport may stop the query
             _log.warning("sending the %s event of query %s failed: %s", state, query.name, error)
 
     def _event(self, query: _Query, state: str, failure: str | None) -> RunEvent:

@@ -50,7 +50,7 @@ class BodyOptions:
     avro_schema: str | None = None
     """The JSON of the Avro schema, where option ``bodySchema`` is one."""
     message: MessageSchema | None = None
-    """The message that a body is, with ``bodyFormat=protobuf``."""
+    """The type of the messages in bodies, with ``bodyFormat=protobuf``."""
     registry: RegistryAccess | None = None
     """The registry of schemas, where bodies have its header."""
     registry_retry_ms: int = of_option("retryTimeoutMs")
@@ -64,7 +64,7 @@ class BodyOptions:
     is_registered: bool = True
     """False if the sink has to register its schema first."""
     column: str | None = None
-    """The one column that holds a body, as a struct, or as a text."""
+    """The one column that holds a body, as a struct or as text; None for a column per field."""
 
     @property
     def has_fields(self) -> bool:
@@ -220,7 +220,7 @@ def _registry(options: OptionReader, kind: BodyFormat) -> RegistryAccess | None:
         raise OptionError(
             f"bodyRegistry{missing}", f"it is required together with bodyRegistry{given}"
         )
-    import ssl  # noqa: PLC0415  # most queries do without
+    import ssl  # noqa: PLC0415  # few queries need it
 
     from rmq_spark.client.schema_registry import RegistryAccess  # noqa: PLC0415  # brings http and email
 

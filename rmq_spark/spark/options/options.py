@@ -200,7 +200,7 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of a source, parsed."""
+    """The parsed options of a source."""
 
     access: BrokerAccess
     selection: Selection
@@ -268,7 +268,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The options of a sink, parsed."""
+    """The parsed options of a sink."""
 
     access: BrokerAccess
     namespace: str | None = None

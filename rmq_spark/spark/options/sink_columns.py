@@ -50,7 +50,7 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 """The types that a column may have, by its name."""
 
 IGNORED_COLUMNS: Final = frozenset(DDL_TYPES) - SINK_COLUMNS.keys()
-"""Columns of the source that a sink ignores, as a broker sets their values when storing."""
+"""Columns of the source that a sink ignores, because the broker sets their values."""
 
 _COLLATION: Final = re.compile(r" collate \w+")
 _ADVICE: Final = (

@@ -83,7 +83,7 @@ _BATCH: Final = frozenset([Use.BATCH])
 _SINK: Final = frozenset([Use.SINK])
 
 OPTIONS: Final[Mapping[str, Option]] = {
-    # who is asked
+    # connections to brokers
     "namesrvAddr": Option(
         _ALL, "addresses of name servers, host:port;host:port [default: $NAMESRV_ADDR]"
     ),
@@ -128,7 +128,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "sql": Option(_READ, "only messages whose properties match an SQL92 condition"),
     "key": Option(_BATCH, "only messages with this key, found by the broker's index"),
     "columns": Option(_READ, "columns of the rows, separated by commas", Kind(names, ())),
-    # what bodies are
+    # formats of bodies
     "bodyFormat": Option(
         _ALL,
         "format of bodies: binary, text, json, avro, msgpack or protobuf",
@@ -152,7 +152,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _SINK, "whether the sink registers the schema of its columns under the subject", _OFF
     ),
     "bodyColumn": Option(_ALL, "name of one column for the whole body, a struct or a string"),
-    # from where to where
+    # start and end of a read
     "startingOffsets": Option(_READ, "where a new query starts reading"),
     "startingTimestamp": Option(_READ, "the same, by store time"),
     "startingOffsetsByTimestamp": Option(_READ, "the same, for each queue"),
@@ -196,7 +196,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "brokerNames": Option(
         _STREAM, "renamed brokers: JSON of old names to new names", Kind(broker_names)
     ),
-    # how much at once
+    # limits of batches and tasks
     "maxOffsetsPerTrigger": Option(_STREAM, "maximum number of messages of a batch", _COUNT),
     "maxBytesPerTrigger": Option(
         _STREAM, "approximate maximum number of bytes of a batch", Kind(size_in_bytes)

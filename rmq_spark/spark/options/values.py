@@ -148,7 +148,7 @@ def timestamp(option: str, text: str) -> int:
 
 
 def check_epoch_ms(option: str, ms: int) -> int:
-    """Refuse numbers that must be seconds or dates, because as ms they would be soon after 1970."""
+    """Refuse numbers that are probably seconds or dates: as ms, they would be times in 1970."""
     if ms in LIKELY_SECONDS:
         raise OptionError(
             option,

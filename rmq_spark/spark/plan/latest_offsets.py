@@ -112,7 +112,7 @@ class LatestOffsets:
             ]
             if arrived and self._options.ending is None:
                 self._target = {**self._target, **{queue: ends[queue] for queue in arrived}}
-            elif arrived:  # all are resolved, as the end may name any of them
+            elif arrived:  # resolve all, because the ending option may name any
                 given = self._ending_offsets([*self._target, *arrived])
                 self._target = {**self._target, **{queue: given[queue] for queue in arrived}}
             at = {queue: position.next_offset for queue, position in base.positions.items()}
@@ -130,7 +130,7 @@ class LatestOffsets:
         return PositionResolver(self._options, self._queues, queues).ending_offsets(is_bound=True)
 
     def _query_ends(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
-        """Return the ends of queues, and the start with a mark at those that are gone."""
+        """Return the start, with the brokers recorded that are gone, and the ends of the queues."""
         readable = self._queues.discover()
         known = [
             queue for queue in start.positions if queue.broker_name not in start.missing_brokers
@@ -186,7 +186,7 @@ class LatestOffsets:
         self._report(losses)
         self._queues.discard(deleted)
         known = start.positions.keys() & frozenset(deleted)
-        return start.without_queues(known) if known else start  # another offset is another batch
+        return start.without_queues(known) if known else start  # a new offset is a new batch
 
     def _clamp_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
         """Stop reading withdrawn queues; report the loss of their unread messages once."""

@@ -183,7 +183,7 @@ class MicroBatchPlanner:
         self._progress = GroupProgress(options.consumer_group, queues, clock)
         self._initial: SourceOffset | None = None
         self._start_error: OptionError | None = None
-        self._last_planned: SourceOffset | None = None  # or checked here
+        self._last_planned: SourceOffset | None = None  # the last offset planned or checked
         self._empty_at: SourceOffset | None = None
         self._ends: Mapping[MessageQueue, int] = {}
 
@@ -405,7 +405,7 @@ class MicroBatchPlanner:
     def _is_recreated(
         self, end: SourceOffset, start: SourceOffset, initial_offsets: Mapping[MessageQueue, int]
     ) -> bool:
-        """Return whether queues were recreated before their store times at this end were asked for.
+        """Return whether queues were recreated before brokers returned the store times at an end.
 
         If so, the times belong to the new queue, and the offsets to the old one. A queue that is
         still the same after that request has reported its own times.

@@ -60,7 +60,8 @@ def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[Mess
     in_order = sorted(waiting, key=lambda queue: (backlogs[queue].since_ms, queue))
     if rows <= len(in_order):
         return dict.fromkeys(in_order[:rows], 1)
-    # One for each, the rest in proportion to what then remains, rounded down; leftovers go by age.
+    # Each queue gets one row, and of the others a share in proportion to its backlog, rounded down.
+    # The queues that have waited longest get the rows that are left over.
     rest, remaining = rows - len(in_order), total - len(in_order)
     shares = {queue: 1 + (waiting[queue] - 1) * rest // remaining for queue in in_order}
     left = rows - sum(shares.values())
@@ -100,7 +101,7 @@ def divide_ranges(
         for queue, size in sizes.items():
             wanted = max(round((ranges_min or 0) * size / total), 1)
             counts[queue] = min(max(counts[queue], wanted), size)
-        # Rounding may have left some missing: the largest pieces are cut again.
+        # Rounding may leave too few ranges: divide the largest again.
         while sum(counts.values()) < min(ranges_min or 0, total):
             largest = max(counts, key=lambda queue: (sizes[queue] / counts[queue], queue))
             counts[largest] += 1
@@ -137,7 +138,7 @@ def group_ranges(ranges: Sequence[P], groups_max: int | None) -> list[tuple[P, .
     groups: list[list[P]] = [[] for _ in range(groups_max)]
     before = 0
     for piece in ranges:
-        middle = 2 * before + piece.row_count  # of twice as many rows
+        middle = 2 * before + piece.row_count  # the row in its middle, times 2 to stay an integer
         groups[min(middle * groups_max // (2 * total), groups_max - 1)].append(piece)
         before += piece.row_count
     return [tuple(group) for group in groups if group]
@@ -205,8 +206,8 @@ def align_to_messages(
     """Return ranges that end after an existing message, and the fingerprints of these messages.
 
     A task recognizes a topic by its range's last message. So a range that would end within a gap is
-    extended to the next message: it has no more rows for that, because an offset in a gap has none.
-    Brokers are not asked for ``known`` messages.
+    extended to the next message. It still has at most as many rows as planned, because the gap has
+    none. Brokers are not asked for ``known`` messages.
     """
     last_positions = [last for last in map(last_position, ranges) if last not in known]
     stored = queues.fingerprints(last_positions)

@@ -35,8 +35,8 @@ class LoadSnapshot(NamedTuple):
     """The moment at which a batch read was loaded; all its actions read up to these ends.
 
     Attributes:
-        ends: The offset of the next message of each queue whose broker answered then.
-        now_ms: The time here, in milliseconds since the epoch.
+        ends: The offset of the next message of each queue whose broker answered at `load()`.
+        now_ms: The time on this machine, in milliseconds since the epoch.
     """
 
     ends: Mapping[MessageQueue, int]

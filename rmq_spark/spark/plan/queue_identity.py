@@ -265,7 +265,7 @@ class QueueIdentity:
         since_ms: Mapping[MessageQueue, int | None],
         bounds: Mapping[MessageQueue, OffsetBounds],
     ) -> dict[MessageQueue, int]:
-        """Return the first offsets stored at or after these times; for no time, the queue's end."""
+        """Return the first offsets stored at or after these times; for None, the queue's end."""
         found = {queue: bounds[queue].next_offset for queue in since_ms}
         found.update(
             self._queues.offsets_for_times(

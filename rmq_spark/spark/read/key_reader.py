@@ -89,7 +89,7 @@ def _find_messages(options: ReadOptions, lookup: KeyLookup) -> dict[int, StoredM
     while True:
         try:
             found = _query_messages(addresses, addresses.resolve(queue), lookup)
-        except TRANSIENT_ERRORS as error:  # noqa: PERF203  # asked again
+        except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the loop retries
             if not timer.sleep_or_expire(error):
                 raise BrokersAway(lookup.broker_name, access.retry_timeout_ms, error) from error
             addresses.refresh()

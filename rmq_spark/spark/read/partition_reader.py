@@ -33,7 +33,7 @@ _failure_logs: Final[dict[tuple[int, BrokerAccess], FailureLog]] = {}
 
 
 class RecordObserver:
-    """Gets all records that brokers return for a range, before they become rows; ignores them."""
+    """Gets all records that brokers return for a range, before they become rows. Does nothing."""
 
     def on_records(self, records: RecordChunk) -> None:
         """Process the next records."""
@@ -96,7 +96,7 @@ def read_range(
                     at = next_offset
                     timer.reset()
                 is_done = True
-            except OffsetMoved as moved:  # noqa: PERF203  # read on from where it stands
+            except OffsetMoved as moved:  # noqa: PERF203  # continue where the queue has messages
                 at = _skip_lost(options, offset_range, at, moved)
             except UnreadableRecord as unreadable:
                 bad.report([unreadable.bad])

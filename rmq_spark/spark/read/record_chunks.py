@@ -118,8 +118,8 @@ def _check_identity(
 
     The store time and mark of the range's last message are known. Records that were stored before
     it belong to the planned topic. In that topic, earlier records have later times only if the
-    broker's clock was set back, and in a recreated one equal times only if it stood still: in these
-    cases the broker is asked for the last message.
+    broker's clock was set back. In a recreated topic, times are equal only if the clock stood
+    still. In both cases the last message is read and compared.
     """
     planned_ms, last = (
         offset_range.last_stored_ms,

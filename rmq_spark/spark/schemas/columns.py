@@ -47,7 +47,7 @@ SESSION_INDEPENDENT_TYPES: Final[Mapping[str, str]] = {"timestamp": "timestamp_l
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of option ``columns`` by canonical name, by default the usual ones."""
+    """Return the columns of option ``columns`` by canonical name, by default `DEFAULT_COLUMNS`."""
     return resolve_columns(names, DDL_TYPES) if names else DEFAULT_COLUMNS
 
 

@@ -194,7 +194,7 @@ def _add_file(pool: Any, name: str, pending: dict[str, Any], importer: str) -> N
             raise ValueError(f"the library refuses file {name} in it ({error})") from None
         return
     try:
-        pool.FindFileByName(name)  # added before
+        pool.FindFileByName(name)  # an import added it before
     except KeyError:
         if not name.startswith(_GOOGLES_FILES):
             raise ValueError(
@@ -323,7 +323,7 @@ class ProtobufBodies(RowDecoder):
         empty = self._class()
         try:
             found = self._read([empty if each is None else each for each in trees])
-        except (UnicodeDecodeError, pa.ArrowInvalid) as error:  # a string of proto2 is any bytes
+        except (UnicodeDecodeError, pa.ArrowInvalid) as error:  # proto2 strings may have any bytes
             raise BodyFault("", "strings in UTF-8", error) from error
         return _with_nulls(found, [each is not None for each in trees])
 
@@ -512,7 +512,7 @@ def _field_writer(field: Any, kind: Any, path: str) -> Writer:
         item = _item_writer(value, kind.valueType, path)
         if value.type == _MESSAGE:  # before release 6.30, dicts may be in lists only
             write, create = item, _library("message_factory").GetMessageClass(value.message_type)
-            item = lambda each: create(**write(each))  # noqa: E731  # replaces the one above
+            item = lambda each: create(**write(each))  # noqa: E731  # replaces item above
         return lambda pairs: {write_key(each): item(value) for each, value in pairs}
     if _is_repeated(field):
         element = _item_writer(field, kind.elementType, path)

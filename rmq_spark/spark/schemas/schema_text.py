@@ -141,7 +141,7 @@ def _inner_types(kind: sql.DataType) -> list[sql.DataType]:
         return [field.dataType for field in kind.fields]
     if isinstance(kind, sql.ArrayType):
         return [kind.elementType]
-    if isinstance(kind, sql.MapType):  # which Arrow has as an array of entries, which are structs
+    if isinstance(kind, sql.MapType):  # Arrow has a map as an array of structs
         return [sql.StructType([sql.StructField("value", kind.valueType)])]
     return []
 

@@ -81,7 +81,7 @@ REMEDIES: Final[Remedies] = (
             "shorten larger bodies or raise both"
         ),
     ),
-    ((AuthenticationFailed, AccessDenied), ""),  # they say what to do
+    ((AuthenticationFailed, AccessDenied), ""),  # these errors say what to do
     ((NoPermission, TopicNotUsable), "make the topic writable (perm 6)"),
     (TopicNotFound, _CREATE_TOPIC),
     (RouteNotFound, _CREATE_TOPIC),
@@ -111,7 +111,7 @@ class SendRetries:
         sleep: Callable[[float], None] | None = None,
         remedies: Remedies = REMEDIES,
     ) -> None:
-        """Prepare the retries; errors and log lines begin with ``where``."""
+        """Prepare the retries. Errors and log lines begin with ``where``: "partition 3"."""
         self.stored_rows = 0
         self.retries = 0
         """The number of retries so far."""
@@ -133,7 +133,7 @@ class SendRetries:
         while True:
             try:
                 return self._producer.publish_queues(topic)
-            except RocketPollError as error:  # noqa: PERF203  # asked again
+            except RocketPollError as error:  # noqa: PERF203  # the loop retries
                 self.wait_or_raise(error, topic)
 
     def record_longest_body(self, numbers: pa.Array, bodies: pa.Array) -> None:
@@ -398,7 +398,7 @@ class _TaskSender:
         while True:
             try:
                 result = self._producer.send(message, queue, timeout_ms)
-            except RocketPollError as error:  # noqa: PERF203  # sent again
+            except RocketPollError as error:  # noqa: PERF203  # the loop retries
                 self.retries.wait_or_raise(error, message.topic)
             else:
                 self.retries.reset()

@@ -121,7 +121,7 @@ class FormInput:
         rows: int,
         **attributes: str | int | bool,
     ) -> Html:
-        """Return a field of several lines, after a newline that HTML parsers drop."""
+        """Return a field of several lines; its text follows a newline, which HTML parsers drop."""
         control = el(
             "textarea",
             "\n" + self.raw(name),

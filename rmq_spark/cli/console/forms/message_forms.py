@@ -65,7 +65,7 @@ _COMMAND_BYTES_MAX: Final = 2 * 1024
 _FORMATS: Final = (("text", "Text"), ("json", "JSON"), ("hex", "Hex"))
 _DELAYS: Final = ("1 s", "5 s", "10 s", "30 s", *(f"{minutes} min" for minutes in range(1, 11)),
                   "20 min", "30 min", "1 h", "2 h")  # fmt: skip
-"""Delay levels, which a broker may have configured otherwise."""
+"""RocketMQ's default delay levels; a broker may have others."""
 _TEXT_FIELDS: Final = ("topic", "tag", "keys", "properties", "sharding_key", "delay", "deliver",
                        "flag")  # fmt: skip
 _FIELD_OF: Final = {
@@ -573,7 +573,7 @@ def _consume_line(visit: Visit, found: MessageExt) -> str:
 
 
 def _send(visit: Visit, message: Message, rules: SendRules) -> SendResult:
-    """Send a message by a producer of its own, because several forms may send at the same time."""
+    """Send a message with a new producer, because several forms may send at the same time."""
     group = f"{_GROUP}-{secrets.token_hex(4)}"
     with Producer(group, instance=visit.admin.instance, rules=rules) as producer:
         return producer.send(message)
@@ -635,7 +635,7 @@ def _sent_page(message: Message, result: SendResult) -> Page:
     queue, queue_offset = result.queue, result.queue_offset
     location = f"{queue_text(queue)} at {queue_offset:,}"
     recall = NOTHING
-    if message.has_timer:  # until then it is in the broker's own topic, as with a delay level
+    if message.has_timer:  # it waits in the broker's own topic, as with a delay level
         where: Child = " It is delivered at its time."
         location = "with a timer"
         if result.recall_handle is not None:

@@ -32,7 +32,7 @@ def chart(
     *,
     scale_max: float | None = None,
 ) -> Html:
-    """Return a card with a line, its last and its largest figure.
+    """Return a card with a line, the last figure and the largest one.
 
     The scale ends at ``scale_max``, such as 1 for a ratio, or at the largest figure.
     """

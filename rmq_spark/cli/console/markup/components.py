@@ -37,8 +37,8 @@ def table(columns: Sequence[str], rows: Iterable[HtmlTableRow]) -> Html:
     """Return a table in a card; keys move through its rows, and open their links.
 
     A column is its title and the classes of its cells, such as ``"Messages.number.wide"``:
-    ``number`` for figures, of which None is a dash, ``wide`` for a column that phones do not show,
-    ``grow`` for the one that takes the remaining width, ``stamp`` for one of `timestamp`.
+    ``number`` for figures (None is shown as a dash), ``wide`` for a column that phones do not show,
+    ``grow`` for the column that takes the remaining width, ``stamp`` for cells made by `timestamp`.
     """
     titles, kinds = zip(*(column.partition(".")[::2] for column in columns), strict=True)
     head = el(
@@ -68,7 +68,7 @@ def card(title: str, *children: Child, header_content: Child = None) -> Html:
 
 
 def live_region(name: str, *children: Child) -> Html:
-    """Return a part that the script reloads every few seconds."""
+    """Return a part of a page that the script reloads every few seconds."""
     return el("div", children, id=name, data_live=True)
 
 

@@ -2,9 +2,9 @@
 
     el("a.name", topic, href=path("topics", topic))  ──>  <a class="name" href="/topics/...">...</a>
 
-Escaping is not left to the author of a page: this is the only way to put text into an element.
-Characters that change the layout (controls, overrides of direction, lone surrogates) are shown as
-escapes, and links lead only to this site.
+Escaping is not left to the author of a page: text gets into an element only by `el`, which escapes
+it. Characters that change the layout (controls, overrides of direction, lone surrogates) are shown
+as escapes, and links lead only to this site.
 """
 
 from __future__ import annotations

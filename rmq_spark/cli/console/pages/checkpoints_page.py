@@ -1,4 +1,4 @@
-"""Checkpoints page: the checkpoints of Spark's streaming queries: their batches and their lag.
+"""Checkpoints page: batches and lag of Spark's streaming queries, read from their checkpoints.
 
 Only directories that the program was started with are read: a browser cannot name one.
 """

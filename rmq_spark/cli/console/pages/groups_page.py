@@ -367,7 +367,7 @@ def survey_hint(groups: SurveyResult[GroupExamination]) -> Html | None:
 
 
 def group_state_badge(members: int, behind: int, examined: GroupExamination | None) -> Html:
-    """Return a group's state in a word; it is stuck if that was found when it was examined."""
+    """Return a group's state in a word; "stuck" only if its last examination has found that."""
     if not members:
         return ui.badge("offline, behind", "warn") if behind else ui.badge("offline")
     if behind and examined is not None and examined.condition is GroupCondition.STUCK:

@@ -104,9 +104,9 @@ class _BackwardReader:
 
     @property
     def sort_key(self) -> tuple[int, int]:
-        """Return the sort key of the queue: its newest message, or the newest that it may have.
+        """Return the sort key of the queue: the time of its newest message, or the latest possible.
 
-        Within a millisecond, a queue that was not read yet comes first, so that it is read.
+        Of equal times, that of a queue without messages read comes first, so that it is read.
         """
         if not self.messages:
             return -self._newest_ms, -_UNKNOWN_TIME_MS
@@ -151,7 +151,7 @@ _PATH_END: Final = re.compile(r"\s*==?\s*")
 
 
 def json_condition(text: str) -> Condition:
-    """Return the condition that a value in a JSON body has, such as ``$.customer.id = 42``.
+    """Return a condition on a value in JSON bodies, from a text such as ``$.customer.id = 42``.
 
     A value in quotes is a string. Without quotes, a number also matches the string of its digits.
     """

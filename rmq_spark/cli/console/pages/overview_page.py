@@ -189,7 +189,7 @@ def _group_table(visit: Visit, groups: SurveyResult[GroupExamination]) -> Html |
     names = _worst_groups(groups)
     try:
         series = _lag_histories(visit, names)
-    except ClientError:  # the page shows the fault above
+    except ClientError:  # an alert of the page shows the fault
         return None
     rows = [_group_row(name, groups.values[name], series[name]) for name in names]
     hint = survey_hint(groups)
@@ -262,7 +262,7 @@ def _health(
 
 
 def _recent_losses(brokers: Sequence[BrokerStatus]) -> Html | None:
-    """Return what brokers gave up within the last hour, failures first; None if nothing."""
+    """Return the table of brokers' losses in the last hour, failures first; None if none."""
     found = [(broker, loss) for broker in brokers for loss in broker.losses or ()]
     if not found:
         return None
@@ -303,13 +303,13 @@ def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> ui.Html
 
 
 def _version(text: str | None) -> Child:
-    """Return RocketMQ's name of a release, above that of rocketpoll if it is one of ours."""
+    """Return the RocketMQ release of a broker, above the rocketpoll release if it has one."""
     name, _, own = (text or "-").partition(" (")
     return join(name, el("div.sub", own.removesuffix(")"))) if own else name
 
 
 def _refusals(broker: BrokerStatus) -> Html | None:
-    """Return what a broker has refused since its start; None if it reports none of it."""
+    """Return what a broker has refused since its start; None if it reports no such counts."""
     counts = [
         (title, count)
         for key, title in _COUNTERS.items()

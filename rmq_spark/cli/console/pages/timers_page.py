@@ -1,4 +1,4 @@
-"""Timers: the messages of a topic that wait for their time of delivery, and the recall of one.
+"""Timers page: lists messages of a topic that wait for their time of delivery, and recalls one.
 
 The messages wait in the brokers' own topic, rmq_sys_wheel_timer, which is read from its newest
 message. A recall is a message there as well; recalled messages are not listed.
@@ -47,7 +47,7 @@ class _Timers(NamedTuple):
 
 
 def timers_tab(visit: Visit, topic: str) -> Html:
-    """Return the waiting messages of a topic, among the newest timers of all topics."""
+    """Return the waiting messages of a topic that are among the newest timers of all topics."""
     try:
         found = _read_timers(visit, topic)
     except (RouteNotFound, TopicNotUsable, AccessDenied):

@@ -189,7 +189,7 @@ def _aria_current(is_current: bool) -> str | None:  # noqa: FBT001  # its only a
 
 _NAMES_SHOWN: Final = 25
 _TOPICS_SEARCHED: Final = 1_000
-"""The most topics in which an id is looked up; if there are more, use the page of a topic."""
+"""The most topics in which a producer's id is looked up; of more, only broker ids are found."""
 
 
 def search(visit: Visit) -> Page | Response:
