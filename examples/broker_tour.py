@@ -33,7 +33,7 @@ def main() -> None:
     """Run the tour."""
     with EmbeddedBroker(own_process=True) as broker:
         address = broker.address
-        print(f"a broker listens on {address}, with its files below {broker.directory}")
+        print(f"a broker listens on {address} and keeps its files in {broker.directory}")
         with Admin(address) as admin:
             admin.create_topic(TOPIC, 4)
         send(address)
@@ -99,7 +99,7 @@ def wake(address: str) -> None:
             times.append(time.perf_counter() - began)
     consumer.close()
     print(
-        f"a waiting consumer hears of a message within {statistics.median(times) * 1e3:.1f} ms "
+        f"a waiting consumer receives a message within {statistics.median(times) * 1e3:.1f} ms "
         "(median)"
     )
 

@@ -128,7 +128,7 @@ class Product:
             for other in others:
                 self.importers[other].add(module)
 
-    def open_subdirectory(self, prefix: str) -> dict[str, set[str]]:
+    def imports_within(self, prefix: str) -> dict[str, set[str]]:
         """Return the modules of a package, each with those of the same package that it imports."""
         own = {
             module
@@ -145,7 +145,7 @@ HEADINGS = ("package", "modules", "lines", "rooms", "levels", "one importer", "m
 def show_package(product: Product, name: str) -> None:
     """Print one line about a package, and its rooms that import each other."""
     prefix = module_of(ROOT / name / "__init__.py")
-    graph = product.open_subdirectory(prefix)
+    graph = product.imports_within(prefix)
     rooms = rooms_of(graph, prefix)
     level = levels_of(rooms)
     sizes = [product.lines[module] for module in graph]

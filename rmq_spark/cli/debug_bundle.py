@@ -56,8 +56,8 @@ LOG_LINES_MAX: Final = 2_000
 _LOG_BYTES_MAX: Final = 1 << 20
 _SECRET_LENGTH_MIN: Final = 4
 _NOTE: Final = (
-    "It has names of hosts, topics, groups and clients, but no message bodies. Secrets are hidden; "
-    "look at it before you send it to somebody."
+    "The bundle has names of hosts, topics, groups and clients, but no message bodies. Secrets are "
+    "hidden; check the bundle before you send it to somebody."
 )
 _SUFFIXES: Final = (".zip", ".tar.gz", ".tgz")
 _ROCKETMQ_LOGS: Final = Path("logs") / "rocketmqlogs"

@@ -260,7 +260,7 @@ def _skipped(subject: str, hint: str) -> HealthCheck:
               "[default: $NAMESRV_ADDR]")  # fmt: skip
 @click.option("--profile", metavar="NAME", help="Section of the profiles file with addresses, keys "
               "and TLS settings.")  # fmt: skip
-@click.option("--topic", metavar="NAME", help="Topic that must exist, and may be read.")
+@click.option("--topic", metavar="NAME", help="Topic that must exist and be readable.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
               help="Option of the Spark source, for example tls=true. Repeatable. Other users can "
               "see command lines.")  # fmt: skip

@@ -55,8 +55,8 @@ def check_worker_python() -> None:
     if missing:
         raise SetUpError(
             f"Spark would run this query in {path} ({_origin(named)}), which has no "
-            f"{', '.join(missing)}; {sys.executable} has. Before Spark is started: export "
-            f"{_PYTHON_VARIABLE}={shlex.quote(sys.executable)}"
+            f"{', '.join(missing)}; {sys.executable} has all packages. Before Spark is started, "
+            f"run export {_PYTHON_VARIABLE}={shlex.quote(sys.executable)}"
         )
 
 

@@ -208,8 +208,8 @@ def test_command_on_a_name_server_without_brokers_says_what_to_do(called, failed
         said = failed(verb, "--namesrv", server.address)
     if verb not in HELPLESS:
         assert said == (
-            "cannot reach any broker: the cluster has no master that the name servers know. "
-            "Start a broker that registers there, or run rocketpoll cluster info to see those known"
+            "cannot reach any broker: the cluster has no master that the name servers know. Start "
+            "a broker that registers there, or list known brokers with rocketpoll cluster info"
         )
 
 

@@ -74,7 +74,7 @@ def test_namespace_comes_from_option_profile_or_environment(access_of, monkeypat
 
 @pytest.mark.parametrize("name", ["", "a%b", "a b"])
 def test_name_that_is_no_namespace_is_refused(access_of, name):
-    with pytest.raises(click.UsageError, match=r"--namespace .* cannot be one"):
+    with pytest.raises(click.UsageError, match=r"--namespace .* is not a valid namespace"):
         access_of("--namespace", name)
 
 

@@ -41,7 +41,7 @@ def popping_state(*queues, in_flight=3):
 @pytest.mark.parametrize(
     ("state", "is_moving", "condition", "words"),
     [
-        (group_state(queue_state(behind=0)), None, "ok", "One that failed comes again"),
+        (group_state(queue_state(behind=0)), None, "ok", "A failed message is redelivered"),
         (group_state(queue_state(behind=0), members=()), None, "offline", "No consumer is online"),
         (
             group_state(queue_state(behind=0), members=(), retries=100),

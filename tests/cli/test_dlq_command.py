@@ -216,13 +216,16 @@ def test_copy_of_a_dead_letter_is_sent_to_the_original_topic(run, cluster):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show"], "whose dead letters? Give a group, or a topic with --topic"),
+        (["show"], "no group. Give the group of the dead letters, or a topic with --topic"),
         (["show", "G", "--topic", "T"], "GROUP and --topic exclude each other. Give one"),
-        (["resend", "--all"], "whose dead letters? Give a group, or a topic with --topic"),
+        (
+            ["resend", "--all"],
+            "no group. Give the group of the dead letters, or a topic with --topic",
+        ),
         (["resend", "G"], "no dead letters chosen. Give their ids, or --all for all"),
         (["resend", "G", "ID", "--all"], "--all excludes ID. Leave out --all, or the id"),
         (["resend", "--topic", "T", "G", "--all"], "--all excludes G. Leave out --all, or the g"),
-        (["resend", "G", "--all", "--to", "%DLQ%G"], "%DLQ%G is a topic of a group's failures"),
+        (["resend", "G", "--all", "--to", "%DLQ%G"], "%DLQ%G is a retry or dead-letter topic"),
         (["resend", "G", "--all", "--rate", "0"], "--rate: 0 is not above 0"),
         (
             ["show", "G", "--from", "yesterday"],

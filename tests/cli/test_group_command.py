@@ -91,7 +91,7 @@ def test_group_describe_fits_the_terminal_and_ends_with_the_diagnosis(
         assert max(map(len, lines)) <= int(columns)
         assert lines[0].startswith(f"{group}: 0 members online, 21 behind,")
         assert lines[-2:] == [
-            "No consumer is online.", "Messages wait until one is. Start the group's consumers.",
+            "No consumer is online.", "Messages wait for a consumer. Start the group's consumers.",
         ]  # fmt: skip
         queue_rows = [line for line in lines if re.match(r"Topic\S+ +\d+ +\d+ +\d+ +\d+", line)]
         assert len(queue_rows) == (18 if flags else 10)

@@ -108,7 +108,7 @@ def test_dead_letters_of_a_namespace_are_listed_shown_and_resent(run, cluster, t
 )
 def test_command_of_a_whole_cluster_refuses_the_option(run, words):
     ran = run(*words.split(), *IN)
-    assert "is for all namespaces, with full names. Leave out --namespace" in ran.err
+    assert "acts on all namespaces, by full names. Leave out --namespace" in ran.err
 
 
 @pytest.mark.parametrize(

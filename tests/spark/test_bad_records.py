@@ -33,6 +33,6 @@ def test_bad_records_are_logged_up_to_a_limit(how, done, caplog):
         f"offset 0 of queue 0 of T on broker-a cannot be read, and {done}: it is broken"
     )
     assert said[-2:] == [
-        "this task logs no more of them",
+        "this task logs no more unreadable messages",
         f"onBadRecord={how} applied to 60 messages of a task",
     ]

@@ -369,11 +369,11 @@ def test_protobuf_message_with_unsupported_types_is_refused_at_load(tmp_path, me
         (b"", "it has no files"),
         (
             descriptor_set(file_of({"M": {"v": "int64"}}, imports=("other.proto",))),
-            "file orders.proto imports other.proto, which is not in it",
+            "file orders.proto imports other.proto, which is not in the set",
         ),
         (
             descriptor_set(file_of({"M": {"v": "Missing"}})),
-            "the library refuses file orders.proto in it",
+            "the library refuses file orders.proto of the set",
         ),
     ],
     ids=["missing", "text", "empty", "import", "type"],

@@ -148,7 +148,7 @@ def test_json_schema_gives_the_columns_of_json_bodies(registry):
 
 def test_json_schema_without_single_types_leaves_the_columns_to_the_user(registry):
     header = registry.add(SUBJECT, {"type": "object", "properties": {"id": {}}}, "JSON")
-    said = r"needs the schema of the bodies: that of .* gives no columns, because id has no single"
+    said = r"needs the schema of the bodies: subject .* gives no columns, because id has no single"
     with pytest.raises(OptionError, match=said):
         read([], registry, "json")
     found = read([header + b'{"id": 1}'], registry, "json", "id INT", columns="id")

@@ -37,7 +37,7 @@ def test_bare_python3_on_path_is_refused_with_the_command_to_type(tmp_path, monk
     assert str(raised.value) == (
         f"Spark would run this query in {tmp_path}/bare/bin/python3 (PYSPARK_PYTHON is not set, "
         f"and PATH has it first), which has no rmq_spark, numpy, pyarrow, orjson; {sys.executable} "
-        f"has. Before Spark is started: export PYSPARK_PYTHON={sys.executable}"
+        f"has all packages. Before Spark is started, run export PYSPARK_PYTHON={sys.executable}"
     )
 
 

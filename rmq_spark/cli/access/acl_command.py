@@ -83,7 +83,7 @@ def list_acls(
 ) -> None:
     """List the entries of access lists: who may do what.
 
-    Of several entries that match a request, that of the most specific resource decides: a name
+    If several entries match a request, the one with the most specific resource decides: a name
     before a prefix, a longer prefix before a shorter one. Super users need no entries.
     """
     with access_admin(access) as admin:
@@ -148,8 +148,8 @@ def revoke(
         missing = sorted(set(resources) - {policy.resource for _, policy in found})
         if missing or not found:
             raise Failure(
-                f"{user} has no entry of {', '.join(missing) or 'any resource'}",
-                f"List those it has with rocketpoll acl list --user {user}",
+                f"{user} has no entry for {', '.join(missing) or 'any resource'}",
+                f"List its entries with rocketpoll acl list --user {user}",
             )
         count = format_count(len({policy.resource for _, policy in found}), "entry", "entries")
         what = f"{', '.join(actions)} in {count}" if actions else count
@@ -192,7 +192,7 @@ def _merge(policies: tuple[AclPolicy, ...], added: AclPolicy) -> AclPolicy:
             continue
         if (known.is_allowed, sorted(known.sources)) != (added.is_allowed, sorted(added.sources)):
             raise Failure(
-                f"{added.user} has an entry of {known.resource} already, and can have only one: "
+                f"{added.user} has an entry for {known.resource} already, and can have only one: "
                 f"{_entry_words(known)}",
                 f"Revoke that first with rocketpoll acl revoke {added.user} {known.resource}",
             )

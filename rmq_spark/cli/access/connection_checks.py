@@ -179,8 +179,8 @@ def _explain_validity(
         remedy = "renew the certificate at the broker; set this clock if it is ahead"
         return f"{its} has expired on {_date(certificate.not_after)}, and {clock}", remedy
     return (
-        f"{its} is valid, but one between it and its authority is not, and {clock}",
-        "renew that one at the broker, or set this clock",
+        f"{its} is valid, but another certificate of its chain is not, and {clock}",
+        "renew that certificate at the broker, or set this clock",
     )
 
 

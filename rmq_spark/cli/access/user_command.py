@@ -52,8 +52,7 @@ def access_admin(access: ClusterAccess) -> Iterator[Admin]:
     except NotSupported as error:
         raise Failure(
             f"the broker at {error.address} has no users and access lists of RocketMQ 5",
-            "Edit the accounts of RocketMQ 4.9 in its conf/plain_acl.yml, which it reads again by "
-            "itself",
+            "Edit the accounts of RocketMQ 4.9 in its conf/plain_acl.yml, which it reloads",
         ) from error
 
 
@@ -69,7 +68,7 @@ def user() -> None:
 def list_users(output: str, where: Mapping[str, Any], access: ClusterAccess) -> None:
     """List all users.
 
-    Super users may do everything. What others may do, rocketpoll acl list shows.
+    Super users may do everything. rocketpoll acl list shows what other users may do.
     """
     with access_admin(access) as admin:
         by_broker = admin.users(**where)
@@ -147,7 +146,7 @@ def create(
               "command lines.")  # fmt: skip
 @click.option("--super/--normal", "is_super", default=None, help="Allow the user everything, or "
               "what its access list allows.")  # fmt: skip
-@click.option("--enable/--disable", "is_enabled", default=None, help="Let the user in, or not.")
+@click.option("--enable/--disable", "is_enabled", default=None, help="Accept or refuse the user.")
 @broker_options
 @cluster_options
 def update(

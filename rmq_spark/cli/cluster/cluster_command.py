@@ -155,9 +155,9 @@ def health(
     a broker does not answer, a broker has a problem, or a group is stuck. Dead letters, and groups
     that have lag and no consumer, are warnings: with these alone, the exit code is 0.
 
-    The first 1,000 groups are checked, in one request each and a few for those that have lag. If
-    one may be stuck, the command looks again after 6 s. --no-groups leaves groups and dead letters
-    out.
+    The command checks the first 1,000 groups, with one request each and a few more for groups with
+    lag. If a group may be stuck, it checks again after 6 s. --no-groups leaves groups and dead
+    letters out.
     """
     shown: list[HealthCheck] = []
     watch = OffsetWatch()

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _perm = click.option(
     "--perm",
     type=click.Choice(list(PERMS)),
-    help="Whether the topic can be read (r), written (w).",
+    help="Whether the topic can be read (r) and written (w).",
 )
 _attributes = click.option(
     "--attribute", "attributes", multiple=True, metavar="NAME=VALUE",
@@ -229,13 +229,12 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
 @click.option("--to-profile", metavar="NAME", help="Profile of the cluster of DESTINATION. "
               "[default: the same cluster]")  # fmt: skip
 @click.option("--to-namesrv", metavar="HOST:PORT", help="Name servers of the cluster of "
-              "DESTINATION; other settings as for SOURCE, or of --to-profile.")  # fmt: skip
+              "DESTINATION; other settings are those of --to-profile, or of SOURCE.")  # fmt: skip
 @click.option("--from", "start", type=parse_position, default="start", show_default=True,
               metavar="POSITION", help="Where to start in each queue, as in rocketpoll consume; "
               "never before the last message that was copied.")  # fmt: skip
 @click.option("--until", "end", type=parse_position, default="end", show_default=True,
-              metavar="POSITION", help="Where to stop in each queue, before this "
-              "position.")  # fmt: skip
+              metavar="POSITION", help="Stop before this position in each queue.")  # fmt: skip
 @click.option("--rate", type=PositiveFloat(), metavar="N",
               help="Copy at most this many messages per second.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be copied, and copy nothing.")
@@ -257,8 +256,9 @@ def copy(
     """Copy the messages of a topic to another, in the order of each queue.
 
     Keeps body, keys, tag, properties, id and time of birth; offsets and store times are new, and
-    the old place is in the properties COPY_ORIGIN_TOPIC, _BROKER, _QUEUE_ID and _QUEUE_OFFSET. Run
-    again, it continues after the last message that was copied. A missing DESTINATION is created.
+    the old place is in the properties COPY_ORIGIN_TOPIC, _BROKER, _QUEUE_ID and _QUEUE_OFFSET. If
+    run again, the command continues after the last message that was copied. A missing DESTINATION
+    is created.
     """
     other = other_cluster(access, to_namesrv, to_profile)
     with access.admin() as admin, other.admin() as admin_there:

@@ -177,7 +177,7 @@ def location_from_path(
             )
     if int(queue) > 1 << 30:
         raise PageError(
-            HTTPStatus.NOT_FOUND, f"There is no queue {queue}.", "Choose one of the topic's."
+            HTTPStatus.NOT_FOUND, f"There is no queue {queue}.", "Choose one of the topic's queues."
         )
     return MessageQueue(topic, broker, int(queue)), int(queue_offset)
 

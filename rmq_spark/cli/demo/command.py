@@ -284,7 +284,7 @@ def _running_broker(directory: Path) -> Iterator[Callable[[], str]]:
         start_new_session=True,
     ) as broker:
         if broker.stdout is None or broker.stdin is None:
-            raise AssertionError("pipes were asked for")
+            raise AssertionError("the broker's process has no pipes")
         stdout = broker.stdout
 
         def listening() -> str:

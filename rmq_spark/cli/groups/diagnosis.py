@@ -117,8 +117,8 @@ def diagnose_group(
     oldest = longest_waiting_queue(state)
     if oldest is None:
         text = (
-            "The group has consumed every message. One that failed comes again after its delay, "
-            "and counts as waiting for retry from then on."
+            "The group has consumed every message. A failed message is redelivered after its "
+            "delay, and counts as waiting for retry from then on."
         )
         if state.waiting_for_retry:
             due = format_count(state.waiting_for_retry, "failed message")
@@ -129,7 +129,7 @@ def diagnose_group(
             return GroupDiagnosis(GroupCondition.OFFLINE, "No consumer is online", text)
         return GroupDiagnosis(GroupCondition.OK, "No lag", text)
     if not state.members:
-        text = "Messages wait until one is. Start the group's consumers."
+        text = "Messages wait for a consumer. Start the group's consumers."
         return GroupDiagnosis(GroupCondition.OFFLINE, "No consumer is online", text)
     unassigned = [each for each in state.queues if each.lag.messages and each.member is None]
     if unassigned and not state.is_popping:
@@ -230,8 +230,8 @@ def _describe_last_try(state: QueueState, now_ms: int, *, is_moving: bool | None
         return
     ago = format_age((now_ms - state.last_tried_ms) / 1_000)
     yield (
-        f"Its member last tried a message {ago}: the listener hangs, or still works on that one. "
-        "Restart the member, also to skip."
+        f"Its member last tried a message {ago}: the listener hangs, or still works on it. Restart "
+        "the member, even if you skip the message."
     )
 
 
@@ -353,7 +353,7 @@ def wait_for_moves(seconds: float) -> None:
     if not sys.stderr.isatty():
         time.sleep(seconds)
         return
-    note = f"looking for {seconds:.0f} s whether offsets move ..."
+    note = f"watching for {seconds:.0f} s whether offsets move ..."
     sys.stderr.write(note)
     sys.stderr.flush()
     try:

@@ -198,7 +198,7 @@ def seek(
     with access.admin() as admin:
         moves = plan_seek(admin, name, topics, position, queue)
         if not moves:
-            show_rows([], _MOVE_COLUMNS, output, empty_text=f"{name} has no queues there")
+            show_rows([], _MOVE_COLUMNS, output, empty_text=f"{name} has no queues to move")
             return
         with confirm_moves(name, moves, output, is_dry_run=dry_run, yes=yes):
             if not dry_run:

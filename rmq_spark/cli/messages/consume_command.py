@@ -86,9 +86,10 @@ class ConsumeQuery(NamedTuple):
 _consume_options: Final = option_set(
     click.option("-n", "--count", type=click.IntRange(1), metavar="N",
                  help="Stop after N messages."),
-    click.option("--tags", metavar="TAGS", help="Only with one of these tags: 'paid || refunded'."),
+    click.option("--tags", metavar="TAGS",
+                 help="Only messages with one of these tags: 'paid || refunded'."),
     click.option("--sql", metavar="CONDITION",
-                 help="Only if an SQL92 condition holds: 'total > 5'."),
+                 help="Only messages that meet this SQL92 condition: 'total > 5'."),
     click.option("-q", "--queue", type=parse_queue, metavar="N|BROKER:N",
                  help="Limit to this queue. [default: all]"),
     click.option("-f", "--format", "text_format", metavar="FORMAT",
@@ -419,7 +420,7 @@ def _commit(consumer: Consumer, printed: dict[MessageQueue, int]) -> None:
         print_error(
             "rocketpoll",
             f"{queue.topic} {queue.broker_name}:{queue.queue_id} went to another member before the "
-            "last commit: it may get the newest messages again",
+            "last commit: that member may get the newest messages again",
         )
     if printed:
         consumer.commit(dict(printed))
@@ -467,7 +468,7 @@ def _check_subscriptions(
                 if not topic.startswith(RETRY_PREFIX) and wanted.get(topic) != found.sub_string:
                     raise Failure(
                         f"members of {group} subscribe to {topic} with {found.sub_string}, and "
-                        "this one would not: it would get queues, and not read them",
+                        "this member would not: it would be assigned queues and not read them",
                         "Give the same topics and tags, stop the members, or name another group",
                     )
 

@@ -41,7 +41,7 @@ _selection_options: Final = option_set(
     click.option("--topic", metavar="TOPIC", help="Instead of a group, a topic that Spark sends "
                  "dead letters to (deadLetterTopic)."),
     click.option("--from", "start", type=parse_position, default="start", show_default=True,
-                 metavar="POSITION", help="Only dead letters from here on: a position as in "
+                 metavar="POSITION", help="Only dead letters from this position on, as in "
                  "rocketpoll consume, for example -1h."),
     click.option("--until", "end", type=parse_position, default="end", show_default=True,
                  metavar="POSITION", help="Only dead letters before this position."),
@@ -52,7 +52,7 @@ _selection_options: Final = option_set(
 
 @click.group(cls=CommandGroup)
 def dlq() -> None:
-    """List, show and resend dead letters: messages that a group failed too often."""
+    """List, show and resend dead letters: messages that a group failed to consume too often."""
 
 
 @dlq.command("list", example="rocketpoll dlq list")
@@ -146,8 +146,8 @@ def resend(
     """Send dead letters to their original topics again, or to another.
 
     Fix the cause of the failures first. All groups of the topic receive the messages. The dead
-    letters stay, and can be sent again. Of a dead letter that Spark has sent repeatedly, with one
-    id, one is sent.
+    letters stay, and can be sent again. A dead letter that Spark has sent repeatedly, with one id,
+    is sent once.
     """
     source, ids = _source(names, topic)
     if ids and is_all:
@@ -156,7 +156,7 @@ def resend(
     if not ids and not is_all:
         raise click.UsageError("no dead letters chosen. Give their ids, or --all for all")
     if to is not None and to.startswith((DLQ_PREFIX, RETRY_PREFIX)):
-        raise click.UsageError(f"--to {to} is a topic of a group's failures. Give another topic")
+        raise click.UsageError(f"--to {to} is a retry or dead-letter topic. Give another topic")
     selector = None if tags is None else by_tag(tags)
     with access.admin() as admin:
         held = list(read_dead_letters(admin, source, start, end, selector))
@@ -189,7 +189,9 @@ def _source(names: Sequence[str], topic: str | None) -> tuple[DeadLetterSource, 
     if topic is not None:
         return DeadLetterSource(topic), names
     if not names:
-        raise click.UsageError("whose dead letters? Give a group, or a topic with --topic")
+        raise click.UsageError(
+            "no group. Give the group of the dead letters, or a topic with --topic"
+        )
     return group_source(names[0]), names[1:]
 
 

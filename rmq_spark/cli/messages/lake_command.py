@@ -67,7 +67,7 @@ _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp")
               help="Where a new table begins: start, end, -10, +5, 42, or a time such as -1h. An "
               "existing table gets earlier messages as well. [default: start]")  # fmt: skip
 @click.option("--until", "end", type=parse_position, metavar="POSITION",
-              help="Where to stop in each queue, before this position. [default: end]")  # fmt: skip
+              help="Stop before this position in each queue. [default: end]")  # fmt: skip
 @click.option("--follow", is_flag=True, help="At the end, wait for new messages until Ctrl-C.")
 @click.option("--interval", type=PositiveFloat(), metavar="SECONDS",
               help="With --follow: pause before new messages are read. [default: 10]")  # fmt: skip
@@ -284,8 +284,8 @@ class _TopicCopy:
         )
         if found is None or found.queue_offset != last or found.store_timestamp == held.stored_ms:
             return  # a message that is gone proves nothing
-        times = f"stored at {held.stored_ms} ms, and at {found.store_timestamp} ms at the broker"
-        raise _recreated(queue, held, f"its last message is one {times}")
+        times = f"{held.stored_ms} ms, and the broker's message there at {found.store_timestamp} ms"
+        raise _recreated(queue, held, f"the table's last message was stored at {times}")
 
 
 def _recreated(queue: MessageQueue, held: HeldRange, how: str) -> Failure:

@@ -281,7 +281,9 @@ def produce(
     if len(delays) > 1:
         raise click.UsageError(f"{delays[0]} excludes {delays[1]}. Give one of them")
     if (deliver_after or deliver_at) and batch > 1:
-        raise click.UsageError(f"{delays[0]} excludes --batch: RocketMQ delays no batches. Omit it")
+        raise click.UsageError(
+            f"{delays[0]} excludes --batch: RocketMQ cannot delay batches. Omit it"
+        )
     named = parse_pairs("--property", properties)
     settings = MessageDefaults(
         topic, tags, keys, named, sharding_key, delay_level, deliver_after, deliver_at
@@ -366,7 +368,7 @@ def recall(handles: tuple[str, ...], access: ClusterAccess) -> None:
 
     HANDLE is the recall_handle that "produce -o json" prints for a message sent with --delay or
     --at; - reads handles from stdin, or the lines that produce has printed. The broker does not
-    look up whether the message is still there.
+    check whether the message still waits.
     """
     texts = [text for each in handles for text in (_read_handles() if each == "-" else (each,))]
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help does not need it

@@ -41,8 +41,9 @@ _NAMES_MAX: Final = 1_000
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that makes a SHELL (bash, zsh or fish) complete names.
 
-    For bash, add the line eval "$(rocketpoll completion bash)" to ~/.bashrc; for zsh, the same with
-    zsh to ~/.zshrc. For fish, write the script to ~/.config/fish/completions/rocketpoll.fish.
+    For bash, add the line eval "$(rocketpoll completion bash)" to ~/.bashrc; for zsh, add the same
+    line with zsh to ~/.zshrc. For fish, write the script to
+    ~/.config/fish/completions/rocketpoll.fish.
     """
     script_class = get_completion_class(shell)
     if script_class is None:

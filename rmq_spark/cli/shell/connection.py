@@ -288,7 +288,7 @@ def cluster_options(function: _Function) -> _Function:
     def of_cluster(access: ClusterAccess, option: str | None) -> ClusterAccess:
         if option is not None:
             raise click.UsageError(
-                f"{_command_path()} is for all namespaces, with full names. Leave out --namespace"
+                f"{_command_path()} acts on all namespaces, by full names. Leave out --namespace"
             )
         settings = {name: each for name, each in access.settings.items() if name != "namespace"}
         return replace(access, settings=settings)
@@ -397,7 +397,7 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
     namespace = options["namespace"]
     if namespace is not None and not is_namespace(namespace):
         raise click.UsageError(
-            f"--namespace {excerpt(namespace)} cannot be one. Give a name of letters, digits and "
+            f"--namespace {excerpt(namespace)} is not a valid namespace. Give letters, digits and "
             "_ - |, or leave the option out"
         )
     is_chosen = profile is not None

@@ -80,14 +80,14 @@ _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
     (
         RequestTimeout,
         (
-            "It accepts connections: check that a name server or a broker listens there, and is "
-            "not stopped or overloaded. Give --tls if it speaks TLS"
+            "The address accepts connections: check that a name server or a broker listens there, "
+            "and is not stopped or overloaded. Give --tls if it speaks TLS"
         ),
     ),
     (ProtocolError, "Give the port of a name server, for example --namesrv localhost:9876"),
     (
         BrokerNotFound,
-        "Start a broker that registers there, or run rocketpoll cluster info to see those known",
+        "Start a broker that registers there, or list known brokers with rocketpoll cluster info",
     ),
     (GroupNotFound, "List all with rocketpoll group list"),
     (NoPermission, _KEYS_REMEDY),

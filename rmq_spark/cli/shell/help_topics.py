@@ -21,7 +21,7 @@ _POSITIONS: Final = (
     ("end, latest", "past the last message"),
     ("42", "an offset"),
     ("-10, +5", "ten before the end, five after the start; of a group: relative to its offset"),
-    ("-1h, -1h30m, -2d", "a time, so long ago"),
+    ("-1h, -1h30m, -2d", "the time this long before now"),
     ("09:00", "today at that time, in this machine's zone"),
     ("2026-11-23T09:00", "a time in this machine's zone; in UTC: 2026-11-23T09:00Z"),
     ("@1795424400000", "milliseconds since 1970"),
@@ -49,8 +49,8 @@ def help_topic(name: str) -> str | None:
 
 def _write_connection(context: click.Context, formatter: click.HelpFormatter) -> None:
     formatter.write_text(
-        "Options of all commands that ask a cluster. An option overrides --profile, --profile "
-        "overrides the environment, and the environment overrides the profile in use."
+        "Options of all commands that connect to a cluster. An option overrides --profile, "
+        "--profile overrides the environment, and the environment overrides the profile in use."
     )
     with formatter.section("Connection"):
         formatter.write_dl(option_records(connection_parameters(), context))

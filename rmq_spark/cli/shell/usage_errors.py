@@ -60,7 +60,7 @@ HINTS: Final[Mapping[str, Sequence[str]]] = {
     "--force": ("--yes",),
     "--all-topics": ("none: without --topic, all topics of the group are meant",),
     "--all-groups": ("the pattern '*'",),
-    "--members": ("none: members are shown always",),
+    "--members": ("none: members are always shown",),
     "--start-from-date": _TIME,
     "--max-messages": _COUNT,
     "--num": _COUNT,

@@ -36,9 +36,9 @@ def sink() -> None:
 def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
     """List the queries and batch writes that have committed to a topic.
 
-    Sinks with a broker stage their rows there, and only their last batch is known. Without a
-    topic, only these are listed. The others commit with manifests. "repeats" counts batches that
-    ran again after they were committed: readers skip them.
+    Sinks listed with a broker stage their rows there, and only their last batch is known. Without a
+    topic, only these sinks are listed. All other sinks commit with manifests. "repeats" counts
+    batches that ran again after they were committed: readers skip them.
     """
     with access.admin() as admin:
         by_sink: dict[str, list[SinkBatch]] = {}

@@ -62,7 +62,7 @@ class BadRecordHandler:
             )
         before, self._count = self._count, self._count + len(records)
         if before < LOGGED_MAX <= self._count:
-            _log.warning("this task logs no more of them")
+            _log.warning("this task logs no more unreadable messages")
 
     def __enter__(self) -> BadRecordHandler:
         return self

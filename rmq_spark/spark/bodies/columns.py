@@ -50,7 +50,7 @@ def source_schema(options: ReadOptions) -> str | StructType:
     of_body = _body_fields(options.body)
     if not of_body:
         body = options.body
-        fault = f": that of {body.subject} gives no columns, because {body.schema_fault}"
+        fault = f": subject {body.subject} gives no columns, because {body.schema_fault}"
         raise OptionError(
             "bodySchema",
             f"bodyFormat={body.format.value} needs the schema of the bodies"

@@ -257,11 +257,13 @@ class LagListener(StreamingQueryListener):
             "rocketpoll_query_lag_messages", "Messages that the query has not read.", labels=labels
         )
         size = GaugeMetricFamily(
-            "rocketpoll_query_lag_bytes", "Their estimated size.", labels=labels
+            "rocketpoll_query_lag_bytes",
+            "Estimated size of the messages that the query has not read.",
+            labels=labels,
         )
         seconds = GaugeMetricFamily(
             "rocketpoll_query_lag_seconds",
-            "Time between the last message read and the newest one, in the queue with most.",
+            "Time between the last message read and the newest one, the longest of all queues.",
             labels=labels,
         )
         for name, lag in list(self._running.values()):

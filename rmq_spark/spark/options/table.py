@@ -87,7 +87,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "namesrvAddr": Option(
         _ALL, "addresses of name servers, host:port;host:port [default: $NAMESRV_ADDR]"
     ),
-    "nameServer": Option(_ALL, "the same", alias_of="namesrvAddr"),
+    "nameServer": Option(_ALL, "the same as namesrvAddr", alias_of="namesrvAddr"),
     "profile": Option(
         _ALL,
         "section of the driver's profiles file with defaults for addresses, keys and TLS",
@@ -154,16 +154,16 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "bodyColumn": Option(_ALL, "name of one column for the whole body, a struct or a string"),
     # start and end of a read
     "startingOffsets": Option(_READ, "where a new query starts reading"),
-    "startingTimestamp": Option(_READ, "the same, by store time"),
-    "startingOffsetsByTimestamp": Option(_READ, "the same, for each queue"),
+    "startingTimestamp": Option(_READ, "store time at which a new query starts reading"),
+    "startingOffsetsByTimestamp": Option(_READ, "startingTimestamp for each queue, as JSON"),
     "startingOffsetsByTimestampStrategy": Option(
         _READ,
         "for a queue without a message that new: error, or latest (start at its end)",
         Kind(one_of("error", "latest"), "error"),
     ),
     "endingOffsets": Option(_READ, "where a batch read, or a stream with AvailableNow, ends"),
-    "endingTimestamp": Option(_READ, "the same, by store time"),
-    "endingOffsetsByTimestamp": Option(_READ, "the same, for each queue"),
+    "endingTimestamp": Option(_READ, "store time before which a read ends"),
+    "endingOffsetsByTimestamp": Option(_READ, "endingTimestamp for each queue, as JSON"),
     "failOnDataLoss": Option(
         _READ, "whether lost messages fail the query; false logs a warning", _ON
     ),

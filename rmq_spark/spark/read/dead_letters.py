@@ -21,8 +21,8 @@ from rmq_spark.spark.options.options import ReadOptions, WriteOptions, dead_lett
 _TOO_LARGE: Final = (
     MessageIllegal,
     (
-        "raise maxMessageSize of the brokers: a dead letter has the bytes of its message, and some "
-        "properties more"
+        "raise maxMessageSize of the brokers: a dead letter has the bytes of its message, and more "
+        "properties"
     ),
 )
 

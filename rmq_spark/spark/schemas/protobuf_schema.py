@@ -191,15 +191,15 @@ def _add_file(pool: Any, name: str, pending: dict[str, Any], importer: str) -> N
         try:
             pool.AddSerializedFile(file.SerializeToString())
         except (TypeError, ValueError) as error:
-            raise ValueError(f"the library refuses file {name} in it ({error})") from None
+            raise ValueError(f"the library refuses file {name} of the set ({error})") from None
         return
     try:
         pool.FindFileByName(name)  # an import added it before
     except KeyError:
         if not name.startswith(_GOOGLES_FILES):
             raise ValueError(
-                f"file {importer} imports {name}, which is not in it. Make it again with protoc "
-                "--include_imports"
+                f"file {importer} imports {name}, which is not in the set. Make the set again with "
+                "protoc --include_imports"
             ) from None
         module = name.removeprefix(_GOOGLES_FILES).removesuffix(".proto") + "_pb2"
         own = _library(module).DESCRIPTOR

@@ -109,7 +109,7 @@ def split_index(body: bytes, at: int) -> tuple[tuple[int, ...], int]:
         return (0,), at + 1
     count, at = _read_varint(body, at)
     if not 0 < count <= len(body):
-        raise ValueError("a count of indexes that cannot be")
+        raise ValueError("an impossible count of indexes")
     path = []
     for _ in range(count):
         number, at = _read_varint(body, at)

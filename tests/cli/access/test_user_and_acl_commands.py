@@ -183,7 +183,7 @@ def test_acl_grant_does_not_replace_a_different_entry(operator, billing, other):
     operator("acl", "grant", billing, "Topic:orders", "--actions", "Pub")
     ran = operator("acl", other[0], billing, "Topic:new", "Topic:orders", *other[1:])
     assert ran.code == 1
-    assert "has an entry of Topic:orders already, and can have only one: allowed Pub" in ran.err
+    assert "has an entry for Topic:orders already, and can have only one: allowed Pub" in ran.err
     assert "Revoke that first with rocketpoll acl revoke billing Topic:orders" in ran.err
     # nothing is changed partially
     assert entries(operator) == {"Topic:orders": (["Pub"], "Allow", [])}
@@ -207,7 +207,7 @@ def test_revoke_asks_first_and_names_missing_entries(operator, billing):
     operator("acl", "grant", billing, "Topic:orders", "--actions", "Pub")
     assert "stdin is not a terminal" in operator("acl", "revoke", billing, "Topic:orders").err
     ran = operator("acl", "revoke", billing, "Topic:orders", "Topic:other", "--yes")
-    assert "billing has no entry of Topic:other" in ran.err
+    assert "billing has no entry for Topic:other" in ran.err
     assert set(entries(operator)) == {"Topic:orders"}
     assert "no entries chosen" in operator("acl", "revoke", billing, "--yes").err
 

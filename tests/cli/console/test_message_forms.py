@@ -107,12 +107,12 @@ FAULTS = [
     ("tag", "a\x01b", "control characters"),
     ("properties", "colour", "'colour' has no name or no value. Write NAME=VALUE."),
     ("properties", "colour=", "has no name or no value"),
-    ("properties", "a=1\r\na=2", "'a' is there twice"),
+    ("properties", "a=1\r\na=2", "'a' occurs twice"),
     ("properties", "UNIQ_KEY=1", "names that RocketMQ does not reserve"),
     ("properties", "a=" + "x" * 33_000, "at most 32255 bytes"),
     ("delay", "19", "Enter a whole number from 0 to 18."),
     ("deliver", "tomorrow", "Enter a duration such as 90s"),
-    ("deliver", "2020-01-31T12:00", "That time is over."),
+    ("deliver", "2020-01-31T12:00", "That time has passed."),
     ("flag", "9999999999", "Enter a whole number from"),
     ("format", "xml", "Choose one of text, json, hex."),
 ]
@@ -319,7 +319,7 @@ def test_recall_needs_a_handle_and_a_session(addresses, console):
     assert console.get("/recall?handle=x").status == 400
     assert console.post("/recall", {"handle": "x"}).status in (401, 403)
     over = RecallHandle("T", "broker-a", 1_000, "ID").encode()
-    assert "Its time is over" in console.read(f"/recall?handle={over}").text
+    assert "Its time of delivery has passed" in console.read(f"/recall?handle={over}").text
     with served(addresses[0], writes=False) as reader:
         assert "Start it with --writes" in reader.read(f"/recall?handle={over}").text
 

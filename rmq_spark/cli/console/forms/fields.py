@@ -63,7 +63,7 @@ class FormInput:
             if not (key and equals and value):
                 raise ValueError(f"{excerpt(line)} has no name or no value. Write NAME=VALUE.")
             if key in found:
-                raise ValueError(f"{excerpt(key)} is there twice. Remove one of its lines.")
+                raise ValueError(f"{excerpt(key)} occurs twice. Remove one of its lines.")
             found[key] = value
         return found
 

@@ -230,7 +230,7 @@ def _parse_delivery(text: str) -> _Delivery:
             "Enter a duration such as 90s or 1h30m, or a time such as 18:00 or 2026-01-31T12:00."
         ) from None
     if at_ms <= now * 1_000:
-        raise ValueError("That time is over. Leave the field empty to deliver at once.")
+        raise ValueError("That time has passed. Leave the field empty to deliver at once.")
     return _Delivery(at=datetime.fromtimestamp(at_ms / 1_000, timezone.utc))
 
 

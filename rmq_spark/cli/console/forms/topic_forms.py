@@ -374,7 +374,7 @@ def delete(visit: Visit) -> Page:
         return replace(_deletion_page(visit, form), outcome="refused: another name was typed")
     count = format_count(_messages(offsets), "message")
     visit.admin.delete_topic(topic)
-    done = el("div.card.notice", ui.badge("deleted", "good"), f" {topic} is gone, with {count}.")
+    done = el("div.card.notice", ui.badge("deleted", "good"), f" {topic} with {count}.")
     page = _page("Deleted", join(done, el("p", el("a.button", "Topics", href="/topics"))))
     return replace(page, outcome=f"deleted with {count}")
 
@@ -398,7 +398,7 @@ def _deletion_page(visit: Visit, form: FormInput) -> Page:
     last = max((each.last_update_timestamp for each in offsets.values()), default=0)
     content = join(
         el("p", "Deleting ", el("strong", topic), " loses all of its messages, on all brokers. "
-           "There is no way back."),
+           "This cannot be undone."),
         ui.figures([("Messages", _messages(offsets)), ("Queues", len(offsets)),
                     ("Last stored", ui.age(last))]),
         ui.card("Groups that consume it", ui.table(_GROUP_COLUMNS, rows)) if rows else None,

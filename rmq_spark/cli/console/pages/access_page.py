@@ -47,8 +47,8 @@ def users_and_lists(visit: Visit) -> Page:
             raise
         text = (
             f"The broker at {error.address} says: {(error.remark or 'no reason').rstrip('.')}. "
-            "RocketMQ 5 says so if it stores no users: set authenticationMetadataProvider in its "
-            "configuration to have some."
+            "RocketMQ 5 answers this if it stores no users. To store users, set "
+            "authenticationMetadataProvider in its configuration."
         )
         return Page("Access", ui.empty_state("Users cannot be listed", text), "access")
     users = user_rows(by_broker)

@@ -134,7 +134,7 @@ def recall_plan(visit: Visit) -> Page:
         hint = "This console is read-only. Start it with --writes to recall messages."
         return _page(visit, handle, "Recall a message", el("p.hint", hint))
     if handle.deliver_ms <= time.time() * 1_000:
-        hint = "Its time is over: consumers have it, or get it now."
+        hint = "Its time of delivery has passed: consumers have it, or get it now."
         over = join(el("p.notice.card", hint), el("div.card.pad", _facts(visit, handle)))
         return _page(visit, handle, "Recall a message", over)
     topic = _short_topic(visit, handle)
