@@ -102,7 +102,7 @@ def test_two_queries_with_one_sink_name_are_reported(room):
             errors.append(str(error))
         each.stop()
     [error] = errors
-    assert "If both shall write, set option sinkName to another name" in error
+    assert "If both must write, set option sinkName to another name" in error
     assert room.seen() == room.counting() == BODIES
 
 

@@ -248,8 +248,8 @@ def _cookie(request: Request, value: str, seconds: int) -> tuple[str, str]:
     )
 
 
-# ---- AuditLog: one line in the log for each change that a browser asks for, and who asked. The
-# user is that of the console's own credentials, for which the brokers check rights.
+# ---- AuditLog: one line in the log for each change that a browser requests, with its session. The
+# user is the one of the console's credentials, whose rights the brokers check.
 #
 #     session 1f0c2a at 10.0.0.7 as user operator: POST /groups/billing/seek to=start: done
 

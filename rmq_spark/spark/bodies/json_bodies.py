@@ -246,7 +246,7 @@ def _has_infinite(found: pa.Array) -> bool:
     return pa.types.is_list(found.type) and _has_infinite(found.flatten())
 
 
-# ---- one body
+# ---- Builders: convert one parsed body to the types of the columns.
 
 
 class LeafBuilders(NamedTuple):

@@ -270,7 +270,7 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
     if last.owner != owner:
         raise WriteError(
             f"sink {sink} belongs to {_describe_owner(last.owner)}, which has committed batch "
-            f"{last.batch_id}, and this is {_describe_owner(owner)}. If both shall write, set "
+            f"{last.batch_id}, and this is {_describe_owner(owner)}. If both must write, set "
             "option sinkName to another name. If the checkpoint was deleted, restore it. To start "
             "over on purpose, and write rows that the query reads again as duplicates, set a new "
             f"sinkName or run {_forget_command(sink)}"

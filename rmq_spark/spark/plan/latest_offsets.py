@@ -186,7 +186,7 @@ class LatestOffsets:
         self._report(losses)
         self._queues.discard(deleted)
         known = start.positions.keys() & frozenset(deleted)
-        return start.without_queues(known) if known else start  # a new offset is a new batch
+        return start.without_queues(known) if known else start  # an unequal offset makes a batch
 
     def _clamp_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
         """Stop reading withdrawn queues; report the loss of their unread messages once."""

@@ -67,7 +67,7 @@ class GroupProgress:
         self._retry_at = clock()
 
     def commit(self, offset: SourceOffset) -> None:
-        """Commit to the brokers that everything before an offset has been written."""
+        """Commit an offset for the group: everything before it has been written."""
         if self._group is None:
             return
         offsets = {queue: position.next_offset for queue, position in offset.positions.items()}

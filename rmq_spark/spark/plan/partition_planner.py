@@ -60,8 +60,8 @@ def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[Mess
     in_order = sorted(waiting, key=lambda queue: (backlogs[queue].since_ms, queue))
     if rows <= len(in_order):
         return dict.fromkeys(in_order[:rows], 1)
-    # Each queue gets one row, and of the others a share in proportion to its backlog, rounded down.
-    # The queues that have waited longest get the rows that are left over.
+    # Each queue gets one row. The other rows are shared in proportion to the backlogs, rounded
+    # down; the queues that have waited longest get what is left.
     rest, remaining = rows - len(in_order), total - len(in_order)
     shares = {queue: 1 + (waiting[queue] - 1) * rest // remaining for queue in in_order}
     left = rows - sum(shares.values())
@@ -117,7 +117,7 @@ def divide_ranges(
 
 
 class CountedRange(Protocol):
-    """A range whose number of rows is known."""
+    """A range of which the maximum number of rows is known."""
 
     @property
     def row_count(self) -> int:
