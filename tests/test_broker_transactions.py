@@ -1,13 +1,20 @@
 """Transactions of a whole broker: half messages, their ends, and checks of open transactions."""
 
 import asyncio
+import random
 import shutil
 
 import pytest
 from support.brokers.access import WITH_USERS, Users, signed
 from support.brokers.in_process import on_broker, tell
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
-from support.disks.faulty_disk import FaultyDisk, ManualClock
+from support.disks.faulty_disk import (
+    FaultyDisk,
+    ManualClock,
+    RecordingDisk,
+    power_loss_states,
+)
+from support.suite.selection import count as selected_count
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
@@ -18,9 +25,11 @@ from rmq_spark.wire.message.message_id import decode_offset_message_id
 from rmq_spark.wire.message.record import decode_record
 from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rmq_spark.wire.remoting.command import RemotingCommand
+from rocketpoll.broker.store.files.disk import LocalDisk
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
+STATES = selected_count("ROCKETPOLL_COMMIT_STATES", 5, wide=200)
 BORN_MS = 1_600_000_000_000
 """Born timestamp of the messages of `send_request`."""
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -298,6 +307,51 @@ def test_commit_that_a_crash_tears_apart_is_delivered_once(tmp_path, lost):
     for name in ("consumequeue", "index"):
         shutil.rmtree(crashed / name)
     tell(second, crashed, now_ms=clock)
+
+
+def test_power_loss_at_any_write_delivers_each_committed_message_once(tmp_path):
+    """The bodies cover several pages, of which a power loss leaves any."""
+    root, into, clock = tmp_path / "run", tmp_path / "states", Clock()
+    root.mkdir()
+    into.mkdir()
+    disk, acknowledged = RecordingDisk(LocalDisk(), root), []
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        for number in range(8):
+            body = f"{number} " + "x" * (number % 4 * 3_000)
+            sent = await client.call(half_request(body, properties={"UNIQ_KEY": f"id{number}"}))
+            acknowledged.append((len(disk.operations), body))
+            assert (await client.call(end_request(sent))).code == 0
+
+    tell(first, root, disk, now_ms=clock, flushDiskType="SYNC_FLUSH")
+    dice = random.Random(5)
+    begin, end = acknowledged[0][0], acknowledged[-1][0]
+    for point in sorted(dice.sample(range(begin, end), STATES)):
+        for state in power_loss_states(disk.log(point), dice, 3, into):
+            found = []
+
+            async def second(broker, found=found):
+                broker.make_topic("T")
+                client = await broker.connect()
+                transactions = broker.controller.transactions
+                acknowledger = broker.controller.processors.acknowledger
+                for _ in range(3):
+                    await join(client)
+                    pass_time(broker, clock, 31)
+                    await join(client)
+                    await broker.until(lambda: acknowledger.queue().size == 0)
+                    await join(client)
+                    while client.notices:
+                        check, _ = await next_check(client)
+                        assert (await client.call(end_request(check))).code == 0
+                await broker.until(lambda: transactions.pending_count == 0)
+                found += (await client.pull()).bodies
+
+            tell(second, state, now_ms=clock, flushDiskType="SYNC_FLUSH")
+            assert {body for at, body in acknowledged if at <= point} <= set(found)
+            assert len(found) == len(set(found))
 
 
 @pytest.mark.parametrize("is_late", [False, True])
