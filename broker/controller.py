@@ -198,7 +198,7 @@ class BrokerController:
         )
         self.transactions = self._transactional_message_service(config)
         self.timers = self._open_timers(config)
-        # by now the schedule's table is loaded, too
+        # the schedule's table is loaded by now
         self._reconciliation.log_warnings(config.store)
         self.deletion_log = DeletionLog(
             lambda: self._config.store,
@@ -423,7 +423,7 @@ class BrokerController:
         return "; ".join(unsaved) or None
 
     async def _drain_batches(self, seconds: float) -> None:
-        """Wait for running commits; if the disk delays one longer, the next start rolls it back."""
+        """Wait for running commits; the next start rolls back a commit that takes longer."""
         until = self._loop.time() + seconds
         while (under_way := self.store.staged_batches.under_way) and self._loop.time() < until:
             ended = asyncio.wrap_future(under_way)

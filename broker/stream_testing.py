@@ -99,7 +99,7 @@ def stream_test(
 
 def _check_seconds(timeout: object) -> None:
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if not (is_number and timeout > 0):  # type: ignore[operator]  # a number, as just seen
+    if not (is_number and timeout > 0):  # type: ignore[operator]  # the line above has checked the type
         raise ValueError(f"timeout: needed seconds, more than 0, found {excerpt(timeout)}")
 
 

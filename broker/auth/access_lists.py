@@ -60,7 +60,7 @@ class ResourcePattern:
 
     @classmethod
     def parse(cls, text: str | None) -> ResourcePattern:
-        """Parse a pattern in RocketMQ's form; the type may be in any case."""
+        """Parse a pattern in RocketMQ's form; the type may be in upper or lower case."""
         if text is not None and text.strip() == "*":
             return cls(None, PatternKind.ANY)
         kind, _, name = (text or "").partition(":")
@@ -303,6 +303,6 @@ def _action(word: str) -> Action:
 
 
 def member_of(words: type[_EnumT], text: str | None) -> _EnumT | None:
-    """Return the member whose value is a text, in any case; None if there is none."""
+    """Return the member whose value equals a text, ignoring case; None if there is none."""
     wanted = (text or "").lower()
     return next((member for member in words if member.value.lower() == wanted), None)

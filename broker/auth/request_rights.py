@@ -85,7 +85,7 @@ def _topic(*actions: Action) -> NeedsOf:
 
 
 def _topic_if_named(*actions: Action) -> NeedsOf:
-    """Need a right on the topic of the header, if it has one; the handler asks for the others."""
+    """Need a right on the topic of the header, if it has one; the handler checks other topics."""
 
     def needs(request: RemotingCommand, _: str) -> Needs:
         topic = header_of(request).topic
@@ -318,7 +318,7 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.INVOKE_BROKER_TO_RESET_OFFSET: _group_and_topic("group", _UPDATE),
     _C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _topic_and_group("group", _GET),
     _C.GET_CONSUMER_RUNNING_INFO: _group("consumer_group", _GET),
-    _C.CONSUME_MESSAGE_DIRECTLY: _group_and_topic("consumer_group", _SUB),  # and lookups
+    _C.CONSUME_MESSAGE_DIRECTLY: _group_and_topic("consumer_group", _SUB),  # lookups: the topic
     # lists
     _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _identity,
     _C.GET_ALL_CONSUMER_OFFSET: _cluster(_GET),

@@ -48,7 +48,7 @@ def number(low: int, high: int) -> ValueType[int]:
 
 
 def choice(choices: type[_Choice], note: str = "") -> ValueType[_Choice]:
-    """Return a type for the names of an Enum's members; ``note`` ends the error for others."""
+    """Return a type for the names of an Enum's members; ``note`` ends the error."""
 
     def parse(text: str) -> _Choice:
         if text not in choices.__members__:

@@ -180,7 +180,7 @@ class DaemonThreadPool:
                 return
             while (each := self._jobs.get()) is not None:
                 self._run_job(*each)
-                del each  # release what the job holds
+                del each  # release the job's objects
             self._jobs.put(None)  # for the next thread
         finally:
             worker.has_ended = True

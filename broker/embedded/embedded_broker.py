@@ -301,7 +301,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 self._run_operation(
                     lambda: thread.run(_suspend_listening, _OPERATION_TIMEOUT_SECONDS)
                 )
-                self._end_runner()  # expected: the broker cannot save its state any more
+                self._end_runner()  # an error is expected: the broker cannot save its state
                 self._disk.discard_unflushed()
             finally:
                 self._disk.has_power = True

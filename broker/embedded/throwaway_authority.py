@@ -177,7 +177,7 @@ class ThrowawayAuthority:
         self.certificate = self._sign(
             self._name,
             self._key,
-            _extension("2.5.29.19", _sequence(_TRUE), is_critical=True),  # it is an authority
+            _extension("2.5.29.19", _sequence(_TRUE), is_critical=True),  # of an authority
             _extension("2.5.29.15", _der(0x03, b"\x01\x06"), is_critical=True),  # signs others
         )
         """The authority's certificate in PEM, which clients have to trust."""

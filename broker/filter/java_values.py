@@ -81,7 +81,7 @@ def _compare_doubles(left: float, right: float) -> int:
 
 
 def parse_boolean(text: str) -> bool:
-    """Return whether a text is "true" in any case; any other text is False."""
+    """Return whether a text is "true", in upper or lower case; any other text is False."""
     return len(text) == 4 and text.lower() == "true"
 
 

@@ -70,7 +70,7 @@ def message_filter(
         return None
     if subscription.expression_type == SQL92_EXPRESSION:
         from .sql_filter import SqlFilter  # noqa: PLC0415  # most brokers never need it
-        from .sql_parser import compile_sql  # noqa: PLC0415  # for the same reason
+        from .sql_parser import compile_sql  # noqa: PLC0415  # most brokers never need it
 
         return SqlFilter(compile_sql(subscription.sub_string, limits), len(subscription.sub_string))
     if not _is_tag_type(subscription.expression_type):

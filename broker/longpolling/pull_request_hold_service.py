@@ -169,7 +169,7 @@ class _Arrival(NamedTuple):
 
 
 class _Search:
-    """A search of new messages for the pulls that wait for the same ones."""
+    """A search of new messages, shared by pulls that wait for the same messages."""
 
     def __init__(self, key: _SameSearch, request: PullRequest, begin: int) -> None:
         self.key = key

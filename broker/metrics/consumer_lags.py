@@ -149,5 +149,5 @@ def _count(bounds: QueueBounds) -> int:
 
 
 def _min_time(stored: int, other: int) -> int:
-    """Return the earlier of two times, of which 0 means none."""
+    """Return the earlier of two times; 0 stands for no time."""
     return min(stored or other, other or stored)

@@ -273,5 +273,5 @@ def _flags(topic: str, group: str) -> tuple[str, str]:
     return _flag(is_retry), _flag(is_system_topic(topic) or is_system_group(group))
 
 
-def _flag(value: bool) -> str:  # noqa: FBT001  # its only argument
+def _flag(value: bool) -> str:  # noqa: FBT001  # the only argument
     return "true" if value else "false"

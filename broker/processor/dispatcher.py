@@ -159,7 +159,7 @@ class RequestDispatcher:
     def _check_and_handle(
         self, handler: Handler, connection: Channel, request: RemotingCommand
     ) -> HandlerResult:
-        if handler in (_not_supported, self._refuse_body):  # both do nothing, and need no right
+        if handler in (_not_supported, self._refuse_body):  # these handlers only refuse
             self._access.authenticate(connection, request)
         elif (
             len(request.body) > _CHECKED_AT_ONCE_BYTES_MAX

@@ -126,7 +126,7 @@ def may_read(broker: BrokerParts, connection: Channel, record: Buffer, *actions:
     reads_all = any(access.allows_every_topic(connection, action) for action in actions)
     try:
         message = decode_record(record, check_crc=False)
-    except RecordError:  # its topic is unknown
+    except RecordError:  # the topic of the record is unknown
         return reads_all
     if not access.allows(connection, ResourceType.TOPIC, message.topic, *actions):
         return False

@@ -58,7 +58,7 @@ class AccessSetup:
         files: PlainAclFiles | None = None
         directory = config.store.store_path_root_dir / "config"
         if access.acl_enable:
-            from ..auth.plain.plain_rules import PlainAclFiles, PlainRules  # noqa: PLC0415  # brings PyYAML
+            from ..auth.plain.plain_rules import PlainAclFiles, PlainRules  # noqa: PLC0415  # imports PyYAML
 
             default = directory / PLAIN_ACL_FILE
             files = PlainAclFiles(disk, access.plain_acl_file or default)

@@ -147,7 +147,7 @@ class NameServerRegistration:
         for each in self._registrations:
             if each.is_running:
                 each.is_outdated = True
-            elif each.degradation.text is None:  # else the next retry sends them
+            elif each.degradation.text is None:  # otherwise the next retry registers them
                 self._schedule(each, each.started_at + CHANGE_SECONDS - self._loop.time())
 
     def states(self) -> Iterator[tuple[str, bool]]:
@@ -215,7 +215,7 @@ class NameServerRegistration:
     def _register(self, connection: NameServerConnection) -> None:
         command = self._broker.registration(self._topics())
         if connection.is_open:
-            with suppress(OSError, NameServerError):  # it may have restarted: connect once more
+            with suppress(OSError, NameServerError):  # after its restart, reconnect
                 self._exchange(connection, command)
                 return
             connection.close()
@@ -254,6 +254,6 @@ def _check(response: RemotingCommand) -> None:
 
 
 def _complete(future: asyncio.Future[None], error: BaseException | None) -> None:
-    del error  # name servers forget a broker whose connection closes
+    del error  # errors do no harm: closing the connection unregisters
     if not future.done():
         future.set_result(None)

@@ -191,7 +191,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         Nothing is changed if the flush fails.
         """
         offsets = self.offsets()
-        self._delivery.flush()  # after reading the offsets, so that it covers them
+        self._delivery.flush()  # flush after reading the offsets, to cover them
         return offsets
 
     # ---- one level

@@ -759,7 +759,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             self.is_dirty = True
         if not self._is_last_entry_last and self._last_entry is not None:
             # RocketMQ continues at the message of the timer log's last entry: so append that entry
-            # again, in a slot that is over
+            # again, in a slot that has passed
             over_ms = self._wheel.slot_time(self._read_ms - self._wheel.span_ms // 2)
             self._timer_log.append(
                 self._last_entry._replace(previous=NO_POSITION, slot_ms=over_ms, base_ms=over_ms)

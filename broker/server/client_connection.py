@@ -279,7 +279,7 @@ class ClientConnection(asyncio.Protocol):
                 return
         try:
             self._reader.feed(data)
-        except MemoryError as error:  # a part of its stream is lost
+        except MemoryError as error:  # a part of the client's stream is lost
             self.close(describe_error(error))
             return
         if not self._is_queued and not self._scheduler.run(self._process_requests, now):
@@ -504,7 +504,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             try:
                 while not (is_over or self._is_stopped) and take_step():
-                    if reader.is_empty and self._steps is None:  # mostly one request comes alone
+                    if reader.is_empty and self._steps is None:  # usually one arrives at a time
                         break
                     now = time()
                     # after its slice, a request in steps continues in the queue

@@ -65,7 +65,7 @@ def call_after_read(loop: asyncio.AbstractEventLoop, callback: Callable[[], obje
     A timer that looks for silent clients needs this: after the process was stopped (SIGSTOP, a
     suspended machine), uvloop calls timers before it reads what clients have sent meanwhile.
     """
-    loop.call_soon(loop.call_soon, callback)  # of two calls, the second comes in the next turn
+    loop.call_soon(loop.call_soon, callback)  # the inner call runs in the turn after the outer one
 
 
 class EarliestTimer:

@@ -121,7 +121,7 @@ class Listener:
                     )
                 )
                 own.listen(_BACKLOG)
-        except OSError:  # the next poll tries again, at all addresses
+        except OSError:  # the next poll retries all addresses
             self._close_servers()
         finally:
             self._is_restarting = False

@@ -422,7 +422,7 @@ def _reserve_port(host: str, port: int) -> socket.socket:
     try:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind((host, port))
-    except OSError:  # the port stays unbound then
+    except OSError:  # the port then stays unbound
         reserved.close()
     return reserved
 

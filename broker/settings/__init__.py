@@ -1,1 +1,1 @@
-"""Settings: RocketMQ's names and texts, and the broker's frozen values."""
+"""Settings: declares them, and reads them from files under RocketMQ's names."""

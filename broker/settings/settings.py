@@ -299,7 +299,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
             lines = path.read_text(
                 encoding="utf-8-sig"
             ).splitlines()  # editors may add a byte order mark
-        except (OSError, ValueError) as error:  # also of a path with a NUL byte
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"{path} cannot be read: {why}. Check the path") from error
         sources = [(f"{path}:{number}", line) for number, line in enumerate(lines, 1)] + sources

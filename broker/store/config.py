@@ -161,7 +161,7 @@ class StoreConfig:
     staged_bytes_max: int = setting(
         "maxStagedBytes",
         OPTIONAL_SIZE,
-        "maximum size of all staged batches together, in bytes, and so of one",
+        "maximum size of all staged batches together, in bytes; one batch may use all of it",
         default=1024 * _MIB,
     )
     file_reserved_time_hours: int = setting(

@@ -145,7 +145,7 @@ class MessageStore:
             self.save_checkpoint,
             self._stored_ms,
         )
-        with suppress(OSError):  # the first cleanup reports it
+        with suppress(OSError):  # the first cleanup reports the error
             self.cleaner.refuse_when_full()
         self.flusher = FlushService(
             self._log.flush,

@@ -63,7 +63,7 @@ class PutMessageStatus(Enum):
 
     PUT_OK = auto()
     FLUSH_DISK_TIMEOUT = auto()  # in the log, but the flush is not confirmed yet
-    SERVICE_NOT_AVAILABLE = auto()  # shut down, a slave, the disk full or failed
+    SERVICE_NOT_AVAILABLE = auto()  # the store is closed or a slave's, or its disk full or failed
     MESSAGE_ILLEGAL = auto()
     PROPERTIES_SIZE_EXCEEDED = auto()
 

@@ -60,7 +60,7 @@ class Commits:
             self._known_from = max(self._known_from, oldest + 1)
 
     def must_search(self, half: StoredMessage) -> bool:
-        """Return whether a half message that is not known may be committed all the same."""
+        """Return whether a half message that is not known may still be a committed one."""
         is_copy = prepared_queue_offset(half) is not None
         return half not in self and (is_copy or half.physical_offset < self._known_from)
 

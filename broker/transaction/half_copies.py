@@ -33,7 +33,7 @@ class HalfCopies:
         self._superseded: dict[int, int] = {}
         """Half messages from before the start that have a later copy, and their first offsets."""
         self._ended_firsts: set[int] = set()
-        """First queue offsets of those half messages of which any copy has ended."""
+        """First queue offsets of the half messages that have a copy that has ended."""
 
     def add(self, copy_offset: int, first_offset: int) -> None:
         """Add a copy, whose half message was first stored at ``first_offset``."""
@@ -88,7 +88,7 @@ class HalfCopies:
         for record in found.each_record():
             try:
                 message = decode_record(record)
-            except RecordError:  # it is reported when its turn comes
+            except RecordError:  # the check reports it when it gets there
                 break
             self.next_offset = message.queue_offset + 1
             decoded_bytes += size_of(message)

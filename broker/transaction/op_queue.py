@@ -1,12 +1,12 @@
-"""OpQueue: which half messages have ended, from the op messages that were read.
+"""OpQueue: the half messages that have ended, according to the op messages read so far.
 
-    add         an op message was read; it ends half messages, mostly one
-    take        the check service is at a half message: has it ended?
-    progress    the first op message that a restarted broker has to read again
+    add          an op message was read; it ends half messages, mostly one
+    pop_ended    the check service is at a half message: has it ended?
+    progress     the first op message that a restarted broker has to read again
 
-An op message is done when the check service is past all its half messages. If the service is past
-them when it is added, it is done at once. A half message can be held to prevent that: it was stored
-again while it was immune, and its producer ends it by its first offset.
+An op message is done when the check service is past all its half messages; if the service already
+is past them, as soon as the op message is added. `hold` prevents that for a half message that was
+stored again while it was immune, because its producer ends it by its first offset.
 """
 
 from __future__ import annotations

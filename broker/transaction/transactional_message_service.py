@@ -312,7 +312,7 @@ class TransactionalMessageService:
                 self._pass(has_ended=True)
                 return True
         if message.queue_offset in self._ending or prepared_offset in self._ending:
-            return False  # its op message is there in the next round
+            return False  # the next round reads its op message
         reason = self._reason_to_give_up(message)
         if reason is not None:
             return self._give_up(message, reason)
@@ -326,7 +326,7 @@ class TransactionalMessageService:
         result = self._store.put_message(renewed)
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             return None
-        if not result.is_stored:  # its properties have become too long
+        if not result.is_stored:  # the added properties made the message too large
             return self._give_up(message, result.remark or result.status.name)
         self._note_stored(result)
         self._copies.discard(self._half_offset, has_ended=False)
@@ -356,7 +356,7 @@ class TransactionalMessageService:
         times = check_times(message)
         if times >= self._rules.checks_max:
             return f"it was checked {times} times (transactionCheckMax={self._rules.checks_max})"
-        # the smaller of two ages, of which one ignores changes of the time of day
+        # the smaller of two ages; one of them ignores changes of the time of day
         elapsed_ms = self._clock_ms - self._start.monotonic_ms
         wall_ms = min(self._now_ms(), self._start.wall_ms + elapsed_ms)
         age_ms = wall_ms - message.born_timestamp
@@ -465,7 +465,7 @@ class TransactionalMessageService:
     def _skip_missing(self, internal_topic: str, at: int, found: GetMessageResult) -> int:
         """Return where to continue after messages that a queue has lost."""
         to = found.next_begin_offset
-        if to <= at:  # nothing is there, although the queue is longer: continue after it
+        if to <= at:  # nothing can be read here, although the queue is longer
             to = QueueOffset(at + 1)
         text = (
             f"checks of transactions continue at {to} instead of {at} of {internal_topic}: "

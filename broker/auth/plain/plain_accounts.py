@@ -262,7 +262,7 @@ def _read_file(
         addresses.extend(map(_address, document.items("globalWhiteRemoteAddresses")))
         for each in document.items("accounts"):
             _add_account(YamlFields(each, "an account"), accounts)
-        document.get("dataVersion")  # accepted and not used
+        document.get("dataVersion")  # RocketMQ writes it; this broker does not use it
         document.check_all_known()
     except YamlError as error:
         raise PlainAclError(f"{name}:{error}") from error

@@ -151,7 +151,7 @@ class AdjustableTimeLoop(_Loop):
                 due.append(timer)
         try:
             for timer in due:
-                if not timer.cancelled():  # an earlier one may have cancelled it
+                if not timer.cancelled():  # an earlier timer may have cancelled it
                     timer._run()  # as asyncio runs a handle
         finally:
             self._schedule_wake()

@@ -225,7 +225,7 @@ class _NetworkTransport(asyncio.Transport):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self.send_delayed(self._loop.time() + 0.001)  # the resolution of the loop's timers
+        self.send_delayed(self._loop.time() + 0.001)  # the loop's timers may fire this early
 
     def send_delayed(self, until: float) -> None:
         while self._delayed and self._delayed[0][0] <= until:

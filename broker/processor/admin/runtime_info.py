@@ -147,7 +147,7 @@ class RuntimeInfo:
     def _earliest(self, state: StoreState) -> int:
         try:
             record = self._broker.store.record_at(state.min_offset)
-        except UnreadableFile:  # all other figures are known
+        except UnreadableFile:  # leave out only this figure
             record = None
         return decode_record(record, check_crc=False).store_timestamp if record is not None else -1
 

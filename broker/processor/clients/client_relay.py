@@ -102,7 +102,7 @@ class ClientRelayProcessor(Processor):
             raise system_error(
                 f"The Consumer <{group}> <{client_id}> is too old for this request: upgrade it"
             )
-        if channel.connection.is_congested:  # requests to it would pile up here
+        if channel.connection.is_congested:  # its requests would pile up in the broker's memory
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
                 f"The Consumer <{group}> <{client_id}> does not read from its connection",

@@ -257,7 +257,7 @@ class StagedBatchesProcessor(Processor):
         """Pass on steps; turn a full staging area or a refused batch into a refused request."""
         try:
             return (yield from steps)
-        except StagingFull as full:  # logged already
+        except StagingFull as full:  # `StagingFull` is logged when it begins
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, str(full)) from full
         except BatchRefused as error:
             raise RequestRejected(

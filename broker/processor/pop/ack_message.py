@@ -274,7 +274,7 @@ class AckMessageProcessor(Processor):
         topic, group, queue_id = queue
         stored = self._broker.offsets.query(group, topic, queue_id)
         if stored is not None and queue_offset < stored:
-            return None  # acknowledged before, or the group was moved past it
+            return None  # the message was acknowledged, or skipped by a reset
         next_offset = self._order.commit_and_next(queue, queue_offset, pop_time, stored)
         if next_offset == UNKNOWN_MESSAGE:
             return RequestRejected(

@@ -270,7 +270,7 @@ class PopMessageProcessor(Processor):
                 yield from self._queues_of(topic)
 
     def _queues_of(self, topic: str) -> Iterator[tuple[str, int]]:
-        """Yield all queues from a random one on: busy ones must not starve the others."""
+        """Yield all queues, a random one first, so that busy queues do not starve the others."""
         config = self._broker.topics.get(topic)
         if config is not None and config.read_queue_nums:
             start = self._choose(config.read_queue_nums)

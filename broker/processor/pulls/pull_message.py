@@ -140,7 +140,7 @@ class PullMessageProcessor(Processor):
             )
             if found.status is GetMessageStatus.FOUND:
                 return True
-            if found.next_begin_offset <= at:  # the end; the replay reports an error
+            if found.next_begin_offset <= at:  # the queue's end, or an error for the replay
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
             at = found.next_begin_offset
             yield
@@ -199,7 +199,7 @@ class PullMessageProcessor(Processor):
                 self._now_ms(),
                 self._timeout_ms(header.suspend_timeout_millis),
                 message_filter,
-                max(found.next_begin_offset, found.max_offset),  # where the next message will be
+                max(found.next_begin_offset, found.max_offset),  # the offset of the next message
             )
             if self._suspend(held):
                 return None
@@ -226,7 +226,7 @@ class PullMessageProcessor(Processor):
             )
 
     def _filter_of(self, held: PullRequest) -> SubscriptionFilter:
-        """Return the filter of a held pull, without parsing a subscription of its own again."""
+        """Return the filter of a held pull; a subscription in the pull is not parsed again."""
         if held.header.sys_flag & _SUBSCRIPTION:
             return cast("SubscriptionFilter", held.message_filter)  # `process` has put it there
         return self.message_filter(held.header)
@@ -323,13 +323,13 @@ def _fields(*offsets: int) -> dict[str, str]:
 
 
 def _with_sizes(found: GetMessageResult) -> tuple[Buffer, ...]:
-    from rmq_spark.wire.chunk.sized_chunk import encode_sizes  # noqa: PLC0415  # brings pyarrow: when first needed
+    from rmq_spark.wire.chunk.sized_chunk import encode_sizes  # noqa: PLC0415  # imports pyarrow
 
     return (encode_sizes(found.sizes), *found.buffers)
 
 
 def _with_positions(found: GetMessageResult) -> tuple[Buffer, ...]:
-    from rmq_spark.wire.chunk.record_locations import encode_inline, encode_locations  # noqa: PLC0415  # brings pyarrow: when first needed
+    from rmq_spark.wire.chunk.record_locations import encode_inline, encode_locations  # noqa: PLC0415  # imports pyarrow
 
     if found.buffers:
         return (encode_inline(found.sizes), *found.buffers)
@@ -337,7 +337,7 @@ def _with_positions(found: GetMessageResult) -> tuple[Buffer, ...]:
 
 
 def _are_contiguous(positions: Numbers, sizes: Numbers) -> bool:
-    from rmq_spark.wire.chunk.record_locations import has_long_runs  # noqa: PLC0415  # brings pyarrow: when first needed
+    from rmq_spark.wire.chunk.record_locations import has_long_runs  # noqa: PLC0415  # imports pyarrow
 
     return has_long_runs(positions, sizes)
 

@@ -130,7 +130,7 @@ class BatchPuts:
                 all_parts = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
                 batch = _batch_of(cached_send, all_parts, born_timestamp)
                 result, sizes = self._store.put_batch(batch), batch.sizes
-        finally:  # also if the client disconnects
+        finally:  # runs also if the client disconnects
             self._splitting_bytes -= split_bytes
         return result, sizes
 

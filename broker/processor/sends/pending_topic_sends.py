@@ -130,7 +130,7 @@ class PendingTopicSends:
         self._save_remaining()
 
     def _save_remaining(self) -> None:
-        if self._waiting:  # these came too late for the save that has ended
+        if self._waiting:  # sends that came after that save had begun
             self._save()
         else:
             self._is_saving = False

@@ -188,7 +188,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 self._waiting.append(memoryview(data))
                 self._waiting_bytes += len(data)
         if not (self._is_sending_queued or self._is_full):
-            self._encrypt(_RECORD_BYTES)  # at once, because most answers are smaller than a record
+            self._encrypt(_RECORD_BYTES)  # most responses are smaller than a record
         self._send()
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                     break
         except ssl.SSLError as error:
             failure = explain_error(error)
-        except MemoryError as error:  # a part of its stream is lost
+        except MemoryError as error:  # a part of the client's stream is lost
             failure = describe_error(error)
         self.is_queued = not (is_done or failure)
         if failure:

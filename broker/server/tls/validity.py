@@ -86,7 +86,7 @@ class _Values:
         if tag not in (_UTC_TIME, _GENERALIZED_TIME):
             raise ValueError(f"needed a time at byte {self._at}")
         text = self.read(tag)
-        if tag == _UTC_TIME:  # its years are 1950 to 2049
+        if tag == _UTC_TIME:  # UTCTime has years from 1950 to 2049
             text = (b"19" if text >= b"50" else b"20") + text
         century, found = text[:2], _TIME.fullmatch(text[2:])
         if found is None or not century.isdigit():

@@ -173,7 +173,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         self._set_internal_topic(revive_topic(system.cluster_name), system.revive_queues)
 
     def _repair(self, name: str, config: TopicConfig) -> None:
-        """Correct values from a manual edit of the table that no broker could serve."""
+        """Correct values that no broker could serve, as after a manual edit of the table."""
         if config.topic_name != name:
             _log.warning(
                 "topics.json has topic %s under the key %s: using the key",
@@ -377,7 +377,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
             self._recent_version = None
         for topic in tuple(self._deleting):
             if topic not in saved.topic_config_table and topic not in self._values:
-                self.cancel_deletion(topic)  # its name may be used again
+                self.cancel_deletion(topic)  # the topic's name may be used again
         self.on_saved()
 
     def _set(self, name: str, value: TopicConfig | None) -> None:

@@ -262,7 +262,7 @@ class MessageAppender:
             )
             return
         finally:
-            if log.written_offset != log_end:  # from here on, no memory is needed
+            if log.written_offset != log_end:  # nothing below allocates memory
                 run.refusal = None
                 for queue in run.next_offsets:
                     next_offsets[queue] = run.next_offsets[queue]

@@ -264,7 +264,7 @@ class StagedBatches:
         try:
             last = self.table.last(sink)
             if last is None or last.owner != owner or last.batch_id < batch_id:
-                self.table.is_committed(sink, batch_id, owner)  # raises for another owner
+                self.table.is_committed(sink, batch_id, owner)  # refuses another owner
                 forget = partial(
                     self.staging_area.forget,
                     sink,
@@ -392,7 +392,7 @@ class StagedBatches:
                     raise StoreError(result.remark or "the store accepts no messages")
                 copied.append(_CopiedRows(span_of(rows, result), result.physical_offset))
                 end_offset = result.end_offset
-                self._wake()  # precomputes their dispatch
+                self._wake()  # reput precomputes the entries of these rows
                 if result.message_count < rows.rows:
                     raise TransientFailure(
                         f"only {result.message_count} of {rows.rows} messages fit into the commit "
@@ -404,7 +404,7 @@ class StagedBatches:
             yield is_flushed
             is_flushed.result()
             for queue in {(each.span.topic, each.span.queue_id) for each in copied}:
-                admit(queue)  # its topic may be deleted meanwhile
+                admit(queue)  # the topic may be deleted meanwhile
             deleted = next(filter(self._is_topic_deleted, copied), None)
             if deleted is not None:  # even if it was recreated
                 raise BatchRefused(f"topic {deleted.span.topic} was deleted while rows were copied")

@@ -90,7 +90,7 @@ def _chunks_after(
     position = max(start, log.min_offset)
     while position < log.written_offset:
         chunk = _records_at(log, position, check)
-        if chunk is None:  # a blank, or a hole
+        if chunk is None:  # no record: a blank or a hole
             found = next_record_after(log.files, position + 1, position, log.sealed_from)
             position = log.written_offset if found is None else found
             continue
@@ -148,7 +148,7 @@ def check_batches(
         if first is not None and first < dispatched_to:
             raise table.lost_entry_error(first)
     known = table.newest_mark
-    if known is None:  # a new table, or one of an earlier release
+    if known is None:  # the table is new, or of an earlier release
         return
     start = PhysicalOffset(known - 1)
     if is_newest:

@@ -386,7 +386,7 @@ class ReputMessageService:
             queue = self._queues.get_or_create(*key)
             if queue_offset < queue.max_offset:
                 self.recreated_topics.reset_queue(topic, queue_id, queue, entries)
-            if queue_offset > queue.max_offset:  # after lost messages or a rollback
+            if queue_offset > queue.max_offset:  # messages were lost or rolled back
                 rolled_back = self._rolled_back_before(key, queue_offset, entries)
                 queue.skip_to(queue_offset, self._blank_offset(entries), rolled_back)
             queue.append(queue_offset, entries)
@@ -475,7 +475,7 @@ class ReputMessageService:
 
     def _add_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
         """Skip the first inconsistent record between two offsets, unless it is readable by now."""
-        if start < self._log.min_offset:  # deleted meanwhile: no damage
+        if start < self._log.min_offset:  # the records were deleted meanwhile, not damaged
             return
         try:
             data, sizes, _ = self._next_records(start, end)
@@ -513,7 +513,7 @@ class ReputMessageService:
             )
         except UnreadableFile as error:
             if start >= self._recovered_end or is_resource_shortage(error):
-                raise  # retry instead of skipping it
+                raise  # retry the read instead of skipping the records
             needed, found = "a readable record", Verbatim(error)
             raise _UnreadableRecord("log", at=start, needed=needed, found=found) from error
         if sizes:
@@ -544,7 +544,7 @@ class ReputSupervisor:
         is_all = True
         try:
             is_all = self._reput.run(should_stop)
-        except Exception as error:  # noqa: BLE001  # else acknowledged messages stay hidden
+        except Exception as error:  # noqa: BLE001  # any error must be handled: messages would stay hidden
             if is_retryable(error):
                 self.degradation.begin(error)
                 return False

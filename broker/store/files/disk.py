@@ -216,7 +216,7 @@ class LocalDisk:
     def usage(self, path: Path) -> DiskUsage:
         """Return the usage of the file system that holds a directory."""
         lock = next((each for each in self._locks if each.is_held and each.directory == path), None)
-        stats = os.statvfs(path if lock is None else lock.descriptor)  # even if it was moved
+        stats = os.statvfs(path if lock is None else lock.descriptor)  # finds a moved directory
         used = stats.f_blocks - stats.f_bfree
         return DiskUsage(
             *(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail))

@@ -283,9 +283,9 @@ class FilePool:
             self.idle[file] = None
         for group in self.groups:
             for file in group.unflushed:
-                with suppress(Exception):  # the next write or flush reports it
+                with suppress(Exception):  # the next write or flush reports the error
                     group.flush_file(file)
-                if file in group.unflushed:  # a shortage prevented that
+                if file in group.unflushed:  # a shortage prevented the flush
                     return False
                 group.close_file(file)
                 return True

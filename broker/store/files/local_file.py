@@ -170,7 +170,7 @@ class LocalFile:
         try:
             return os.lseek(self._descriptor, position, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole
+            if error.errno == errno.ENXIO:  # only a hole follows
                 return None
             error.filename = str(self._path)
             raise
@@ -208,7 +208,7 @@ class LocalFile:
         self._is_read_only = False
 
     def _resident_view(self, position: int, size: int) -> memoryview | None:
-        if os.fstat(self._descriptor).st_size < position + size:  # truncated meanwhile
+        if os.fstat(self._descriptor).st_size < position + size:  # the file was truncated meanwhile
             return None
         if self._map is None:
             try:

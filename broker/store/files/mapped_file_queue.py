@@ -214,7 +214,7 @@ class MappedFileQueue:
         disk, path = self._group.disk, mapped.file.path
         modified_at = disk.modified_at(path)
         self.write(offset, bytes(self.read(offset, size)))
-        with suppress(OSError):  # another user's file: it expires later
+        with suppress(OSError):  # another user owns the file: it expires later
             disk.set_modified_at(path, modified_at)
 
     def next_data(self, offset: int) -> int | None:
@@ -347,7 +347,7 @@ class MappedFileQueue:
                 group.flush_names(directory)
         else:
             group.disk.make_directory(directory)
-            for above in directory.parents:  # any of them may be new as well
+            for above in directory.parents:  # parents may be new as well
                 group.mark_names_changed(above)
                 if group.root in (above, None):
                     break

@@ -223,7 +223,7 @@ class CommitLog:
         sizes = record_sizes(data, count_max)
         if sizes:
             return data, sizes
-        if len(data) < stop - start and decode_blank(data) is None:  # a longer record
+        if len(data) < stop - start and decode_blank(data) is None:  # the record is longer
             data = self.read_record(start)
             if 0 < len(data) <= stop - start:
                 return data, [len(data)]

@@ -173,7 +173,7 @@ class LogRecovery:
         while position < file_end:
             data = self._read_available(position, CHECK_BYTES)
             sizes = record_sizes(data)
-            if not sizes:  # a longer record, or an unreadable rest
+            if not sizes:  # a longer record follows, or the rest is unreadable
                 record = self._record_at(position)
                 if record is None:
                     break

@@ -212,7 +212,7 @@ class Checkpointer:
     def _save_serial(self) -> None:
         """Save the newest manifest's number in the checkpoint; the manifest is valid without it."""
         if self._saved_checkpoint is not None:
-            with suppress(OSError):  # the next checkpoint has it
+            with suppress(OSError):  # the next checkpoint has the number
                 self._save_checkpoint(replace(self._saved_checkpoint, manifest_serial=self._serial))
 
     def save_last(self, save: Callable[[Callable[[], bool]], bool]) -> bool:
@@ -244,7 +244,7 @@ class Checkpointer:
                 return False
             topic, queue_id, min_offset, _ = self._saved_spans[-1]
             queue = self._components.queues.get(topic, queue_id)
-            if queue is not None:  # its topic may have been recreated meanwhile
+            if queue is not None:  # the topic may have been recreated meanwhile
                 queue.delete_before(min(min_offset, queue.min_offset))
             self._saved_spans.pop()
             return True
@@ -295,7 +295,7 @@ class Checkpointer:
         """Expire the entries of one queue; return None if they cannot be read."""
         with self.maintenance:
             queue = self._components.queues.get(topic, queue_id)
-            if queue is None:  # its topic has been deleted meanwhile
+            if queue is None:  # the topic was deleted meanwhile
                 return DeletedSpan(topic, queue_id, QueueOffset(0), QueueOffset(0))
             deleted_topics = self._components.dispatcher.deleted_topics
             before = queue.min_offset
@@ -391,10 +391,10 @@ def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> 
     workers = DaemonThreadPool("LastCheckpoint", waits_at_exit=False)
     try:
         saving = workers.submit(partial(save, is_late.is_set))
-    except (RuntimeError, MemoryError):  # no thread: at a limit, or at the end of Python
+    except (RuntimeError, MemoryError):  # no thread can start: a limit is reached, or Python ends
         return save(is_late.is_set)
     wait([saving], THREAD_START_TIMEOUT_SECONDS)
-    if saving.cancel():  # its thread has not started
+    if saving.cancel():  # the job's thread has not started
         return save(is_late.is_set)
     workers.shutdown()
     if saving in wait([saving], seconds).done:
@@ -427,7 +427,7 @@ def delete_topic(
             )
             try:
                 queues.move_away(topic)
-            except OSError:  # the deletion is saved, so finish it
+            except OSError:  # the deletion is saved, so the queues must go
                 queues.hide(topic, ended.next_offsets)
             else:
                 appender.discard_topic(topic, ended)

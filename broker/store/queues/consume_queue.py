@@ -366,7 +366,7 @@ class ConsumeQueue:
                 return probe, key_of(self.entries(probe, 1)[0])
             except UnreadableFile as error:
                 unreadable.append(error)
-                if len(unreadable) > _UNREADABLE_PAGES_MAX:  # each may take seconds
+                if len(unreadable) > _UNREADABLE_PAGES_MAX:  # each failed read may take seconds
                     raise
             near = self.entries(probe, min(end - probe, _RECORDS_OF_A_PAGE_MAX))
             pages = near["physical_offset"] // _PAGE

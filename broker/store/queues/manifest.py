@@ -69,8 +69,8 @@ class StoreManifest:
     half_deleted: tuple[str, ...] = ()
     """Deleted topics whose other data, such as offsets of groups, may still exist."""
     taken_back: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Rolled-back rows of each topic that no later message of their queue follows yet. Each range
-    of rows has five numbers: queue, first offset, next offset, first position, last position."""
+    """Rolled-back rows of each topic, until a later message of their queue follows. Each range of
+    rows has five numbers: queue, first offset, next offset, first position, last position."""
     store_time_gap: int = 0
     """The longest time between two messages of the log, in milliseconds."""
     store_time_steps: tuple[PhysicalOffset, ...] = ()

@@ -196,7 +196,7 @@ class TopicDirectories:
 
     def _are_distinct_names(self, first: str, topic: str) -> bool:
         if self._is_case_sensitive is None:
-            self._disk.make_directory(self._root / first / "0")  # like its first queue
+            self._disk.make_directory(self._root / first / "0")  # as for its first queue
             is_listed = topic in self._disk.names(self._root)
             self._is_case_sensitive = is_listed or not self._disk.names(self._root / topic)
         return self._is_case_sensitive
@@ -394,7 +394,7 @@ class QueueTable:
     def wipe_after_ends(self) -> None:
         """Write zeros past the last entry of each queue, where a crash may have left stale ones."""
         for _, _, queue in self:
-            with suppress(UnreadableFile):  # its readers get the error
+            with suppress(UnreadableFile):  # readers of the queue get the error
                 queue.wipe_after_end()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -215,7 +215,7 @@ class EntrySelection:
         if not self._count_left:
             self._scanned += count if rows is None else int(rows[count - 1]) + 1
             return True
-        if count < len(sizes):  # examined up to the first one left out
+        if count < len(sizes):  # the next get begins at the first message left out
             self._scanned += count if rows is None else int(rows[count])
             return True
         self._scanned += scanned

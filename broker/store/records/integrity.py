@@ -129,7 +129,7 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
         position += size
         same = same + 1 if size == last else 0
         last = size
-        if same == _SAME_MIN and position < len(data) and np.is_loaded():  # as is usual
+        if same == _SAME_MIN and position < len(data) and np.is_loaded():  # usual: equal sizes
             count_limit = min(count_max - len(sizes), (len(data) - position) // size)
             more = _count_same(data, position, size, count_limit)
             sizes += [size] * more

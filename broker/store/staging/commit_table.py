@@ -272,7 +272,7 @@ class BatchTable:
         try:
             for entry in entries:
                 known = decode_body(BatchTableChange, entry).apply_to(known)
-        except BodyError as error:  # intact, but of a newer release
+        except BodyError as error:  # the entry is intact, but of a newer release
             raise DamagedTable(f"{self._journal.path}: {error}") from error
         self._current = known
         self._must_save_table = not known.generation

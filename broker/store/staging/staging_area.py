@@ -279,7 +279,7 @@ class StagingArea:
             self._record_expired(old, size - self.size)
             self._recover_if_room()
             for sink in self._directories - {name.sink for name in self._staged}:
-                with suppress(OSError):  # it has other files
+                with suppress(OSError):  # the directory has other files
                     self._disk.delete(self._root / sink)
                 self._directories.discard(sink)
 

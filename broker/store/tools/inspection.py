@@ -86,7 +86,7 @@ class StoreInspection:
         position = PhysicalOffset(self.log.first_offset)
         holes = dict(self.recovered.holes)
         while position < self.recovered.end_offset:
-            if position in holes:  # its first bytes may be unreadable
+            if position in holes:  # skip the hole, whose first bytes may be unreadable
                 position = holes[position]
                 continue
             head = self.log.read(position, BLANK_BYTES)
