@@ -490,7 +490,11 @@ CASES = [
         producer_does_not_answer_checks,
         {"transactionCheckMax": 1},
     ),
-    GivenUp("messages of transactions", "is damaged, and is skipped", half_message_is_damaged),
+    GivenUp(
+        "messages of transactions",
+        "a damaged message of transactions is skipped",
+        half_message_is_damaged,
+    ),
     GivenUp(
         "messages of transactions",
         "checks of transactions continue at",
