@@ -117,7 +117,7 @@ async def test_every_pull_offset_has_its_code_and_next_offset(broker):
 
 
 @on_broker
-async def test_messages_that_do_not_match_are_passed_over_without_waiting(broker):
+async def test_pull_skips_unmatched_messages_without_being_held(broker):
     client = await broker.connect()
     await client.put(*range(5), properties={"TAGS": "A"})
     found = await client.pull(0, subscription="B", suspend_ms=15_000)
@@ -173,7 +173,7 @@ def test_pull_is_bounded_by_the_brokers_settings(tmp_path, name, value, found):
 
 
 @on_broker
-async def test_tags_and_sql_choose_messages(broker):
+async def test_pull_selects_messages_by_tags_and_sql(broker):
     client = await broker.connect()
     for number, tag in enumerate("ABCAB"):
         await client.put(number, properties={"TAGS": tag, "price": str(number)})
@@ -290,7 +290,7 @@ async def test_broker_and_client_agree_on_common_extensions_only(broker):
 
 @pytest.mark.parametrize("serialize_type", SerializeType)
 @on_broker
-async def test_everybody_is_answered_in_the_codec_that_he_speaks(broker, serialize_type):
+async def test_response_uses_the_codec_of_its_request(broker, serialize_type):
     client = await broker.connect()
     more = {"serialize_type": serialize_type, "language": LanguageCode.JAVA, "version": 433}
     sent = await client.call(send_request("a", opaque=3, **more))

@@ -42,7 +42,7 @@ async def serves(clients, **more):
 
 
 @pytest.mark.usefixtures("_loop")
-def test_clients_that_find_no_descriptor_are_let_in_when_there_are_some_again(tmp_path):
+def test_clients_are_accepted_again_after_descriptors_were_exhausted(tmp_path):
     async def story(broker):
         async with BrokerClients(broker.port) as clients:
             first = await clients.connect()

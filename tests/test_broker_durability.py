@@ -96,7 +96,7 @@ class FullForQueues(FaultyDisk):
         return super()._run(call)
 
 
-def test_messages_come_to_their_queues_by_themselves_when_the_disk_has_room_again(tmp_path, caplog):
+def test_messages_are_dispatched_without_a_send_once_a_full_disk_has_space(tmp_path, caplog):
     disk = FullForQueues(LocalDisk())
 
     async def story(broker):

@@ -209,7 +209,7 @@ def test_offsets_past_queue_ends_are_clamped_when_a_delayed_start_finishes(tmp_p
     tell(second, tmp_path, disk, **SYNC)
 
 
-def test_topics_that_are_missing_come_back_when_a_start_is_finished_later(tmp_path):
+def test_missing_topics_are_restored_when_a_delayed_start_finishes(tmp_path):
     disk = FaultyDisk()
 
     async def first(broker):

@@ -321,7 +321,7 @@ def test_unreadable_log_while_waking_pulls_answers_each_pull_once(tmp_path, aske
 
 @each_loop
 @on_broker
-async def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_with_the_seventeenth_the_first_goes(
+async def test_client_may_hold_sixteen_pulls_of_a_queue_and_one_more_releases_the_first(
     broker,
 ):
     broker.make_topic("T")
@@ -452,7 +452,7 @@ async def test_stopping_broker_answers_all_held_pulls(tmp_path):
 
 @each_loop
 @in_loop
-async def test_clients_that_waited_when_a_broker_stopped_find_their_messages_in_the_next(tmp_path):
+async def test_clients_of_held_pulls_find_their_messages_after_a_broker_restart(tmp_path):
     port = 0
     for life in range(3):
         async with started(small_broker(tmp_path, listenPort=port)) as broker:

@@ -246,7 +246,7 @@ async def test_max_in_flight_bytes(broker):
         assert (await half.receive()).code == 0
 
 
-def test_halves_of_a_client_keep_no_small_send_out_of_a_broker(tmp_path):
+def test_partial_requests_of_one_client_do_not_block_small_sends(tmp_path):
     """Runs as a process with its usual loop; returns the log lines about the clients."""
 
     async def story(broker):

@@ -131,9 +131,7 @@ async def found_of(port, topic, count):
 
 @needs_fuse
 @pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.stop])
-def test_topics_that_differ_in_capitals_alone_are_two_also_where_names_have_none(
-    disk, tmp_path, end
-):
+def test_topics_differing_in_case_are_separate_on_case_insensitive_disks(disk, tmp_path, end):
     """The limit of open files is so low that each file is opened again by name."""
     by, topics = fuse("names without case", *disk), ("Orders", "orders")
     for life in range(1, 4):

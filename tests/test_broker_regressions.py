@@ -48,7 +48,7 @@ def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(
 
 
 @on_broker
-async def test_r3_pulls_that_come_while_others_of_their_queue_leave_are_not_forgotten(broker):
+async def test_r3_pull_held_while_others_of_its_queue_are_released_is_not_lost(broker):
     broker.make_topic("T", queues=1)
     dice = random.Random(3)
     producer = await broker.connect()
@@ -148,7 +148,7 @@ def give_up_old_files(broker):
     return low, high
 
 
-def test_r26_from_any_offset_a_legal_one_is_found_in_one_more_pull(tmp_path):
+def test_r26_pull_from_any_offset_finds_a_legal_offset_in_one_more_pull(tmp_path):
     disk, settings = shrunk()
 
     async def story(broker):

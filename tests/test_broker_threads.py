@@ -123,7 +123,7 @@ def test_thread_pool_runs_all_jobs_though_a_second_thread_cannot_be_started(birt
     workers.shutdown_and_wait()
 
 
-def test_thread_that_dies_at_start_hangs_nobody_and_is_replaced(births):
+def test_thread_that_dies_at_start_blocks_no_job_and_is_replaced(births):
     workers = DaemonThreadPool("W")
     births.fail("W", "stillborn", times=1)
     first, second = workers.submit(list), workers.submit(list)  # returns in any case
@@ -152,7 +152,7 @@ def test_thread_that_starts_too_late_runs_nothing(births):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_jobs_to_be_done_together_are_all_done_with_whatever_threads_there_are(births, kind):
+def test_parallel_jobs_all_run_with_any_number_of_threads(births, kind):
     for born in range(3):
         done = []
         births.fail(f"T_{born}", kind, times=1)
@@ -160,7 +160,7 @@ def test_jobs_to_be_done_together_are_all_done_with_whatever_threads_there_are(b
         assert sorted(done) == list(range(50))
 
 
-def test_jobs_to_be_done_together_raise_what_one_of_them_raises():
+def test_parallel_jobs_raise_the_error_of_one_of_them():
     with pytest.raises(ZeroDivisionError):
         run_in_parallel([list] * 20 + [lambda: 1 / 0] + [list] * 20, 4, "T")
 

@@ -90,7 +90,7 @@ def test_timer_messages_are_delivered_once_after_a_restart(tmp_path):
 
 
 @pytest.mark.parametrize("set_by_ms", [-HOUR_MS, HOUR_MS])
-def test_timers_of_a_broker_do_not_depend_on_the_time_of_day(tmp_path, set_by_ms):
+def test_timer_messages_of_a_broker_do_not_depend_on_the_time_of_day(tmp_path, set_by_ms):
     clock = ManualClock()
 
     async def story(broker):
@@ -110,7 +110,7 @@ def test_timers_of_a_broker_do_not_depend_on_the_time_of_day(tmp_path, set_by_ms
     tell(story, tmp_path, now_ms=clock)
 
 
-def test_recalled_message_is_not_delivered_and_counts_go_with_it(tmp_path):
+def test_recalled_timer_message_is_not_delivered_and_not_counted(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()

@@ -35,7 +35,7 @@ needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="runs the openssl com
         ({CERT: certificate("server.key")}, "it holds no certificate in PEM"),
     ],
 )
-def test_unusable_file_stops_the_start_with_one_line(tmp_path, changed, said):
+def test_unusable_tls_file_stops_the_start_with_one_line(tmp_path, changed, said):
     settings = {**SMALL, "storePathRootDir": tmp_path / "store", **BROKER_TLS, **changed}
     code, out, err = run_broker(*(f"{name}={value}" for name, value in settings.items()))
     assert (code, out) == (1, "")
@@ -45,13 +45,13 @@ def test_unusable_file_stops_the_start_with_one_line(tmp_path, changed, said):
     assert not (tmp_path / "store").exists()
 
 
-def test_contradicting_settings_stop_the_start(tmp_path):
+def test_contradicting_tls_settings_stop_the_start(tmp_path):
     code, _, err = run_broker("tls.server.mode=enforcing", f"storePathRootDir={tmp_path / 'store'}")
     assert code == 2
     assert "set tls.server.certPath and tls.server.keyPath" in err
 
 
-def test_start_names_certificate_and_mode_and_never_the_password(tmp_path):
+def test_start_logs_tls_certificate_and_mode_but_no_password(tmp_path):
     settings = {
         CERT: certificate("client.crt"),
         KEY: certificate("locked.key"),
@@ -148,7 +148,7 @@ class Sender(threading.Thread):
         self._socket.close()
 
 
-def test_reload_under_load_drops_nothing_and_renews_the_certificate(tmp_path):
+def test_tls_reload_under_load_loses_nothing_and_renews_the_certificate(tmp_path):
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
 
     def put(name, of_key="server.key"):
@@ -216,7 +216,7 @@ def test_vip_channel_has_tls_as_well(tmp_path):
         assert broker.stop() == 0
 
 
-def test_expiry_is_checked_once_a_day(tmp_path, caplog):
+def test_broker_checks_certificate_expiry_once_a_day(tmp_path, caplog):
     seconds = {"now": 4_733_510_400 - 14.5 * 86_400}
 
     async def story(broker):
@@ -228,7 +228,7 @@ def test_expiry_is_checked_once_a_day(tmp_path, caplog):
     tell(story, tmp_path, now_ms=lambda: int(seconds["now"] * 1_000), **BROKER_TLS)
 
 
-def test_metrics_have_handshakes_and_the_time_that_is_left(tmp_path):
+def test_metrics_count_tls_handshakes_and_show_certificate_expiry(tmp_path):
     port = free_broker_port()
     settings = {**BROKER_TLS, "tls.server.mode": "enforcing", "metricsPort": str(port)}
     with BrokerProcess(tmp_path, **settings) as broker:
@@ -319,7 +319,7 @@ def openssl_to():
 
 @needs_openssl
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
-def test_openssl_client_verifies_the_certificate(tmp_path, openssl_to, version):
+def test_openssl_client_verifies_the_brokers_certificate(tmp_path, openssl_to, version):
     with BrokerProcess(tmp_path, **BROKER_TLS) as broker:
         client = openssl_to(broker.port, version)
         client.wait_for(b"Verify return code: 0 (ok)")
@@ -327,7 +327,7 @@ def test_openssl_client_verifies_the_certificate(tmp_path, openssl_to, version):
 
 
 @needs_openssl
-def test_versions_before_1_2_are_refused(tmp_path, openssl_to):
+def test_tls_versions_before_1_2_are_refused(tmp_path, openssl_to):
     with BrokerProcess(tmp_path, **BROKER_TLS) as broker:
         client = openssl_to(broker.port, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0")
         assert client.wait() != 0

@@ -189,7 +189,7 @@ REQUESTS = {
 
 @pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
 @on_broker(mappedFileSizeCommitLog=16 << 20)
-async def test_expensive_request_lets_other_clients_in(broker, request_of, monkeypatch):
+async def test_expensive_request_yields_to_other_clients(broker, request_of, monkeypatch):
     tables = broker.controller.tables
     broker.make_topic("Wide", queues=QUEUES)
     client, other = await broker.connect(), await broker.connect()
@@ -299,7 +299,7 @@ async def test_small_stepwise_requests_do_not_wait_for_large_batches(broker):
 
 
 @on_broker
-async def test_message_with_many_held_pulls_lets_others_in(broker, monkeypatch):
+async def test_message_that_wakes_many_held_pulls_yields_to_other_clients(broker, monkeypatch):
     broker.make_topic("T")
     clients = [await broker.connect() for _ in range(20)]
     for client in clients:
@@ -327,7 +327,7 @@ async def test_message_with_many_held_pulls_lets_others_in(broker, monkeypatch):
 
 
 @on_broker
-async def test_client_joining_many_large_groups_lets_others_in(broker, monkeypatch):
+async def test_client_joining_many_large_groups_yields_to_other_clients(broker, monkeypatch):
     clients = [await broker.connect() for _ in range(10)]
     for client in clients:
         client.send(heartbeat(30))
@@ -347,7 +347,7 @@ async def test_client_joining_many_large_groups_lets_others_in(broker, monkeypat
 
 
 @on_broker
-async def test_closed_client_of_many_groups_lets_others_in(broker, monkeypatch):
+async def test_closed_client_of_many_groups_yields_to_other_clients(broker, monkeypatch):
     clients = [await broker.connect() for _ in range(10)]
     for client in clients:
         client.send(heartbeat(60))
@@ -482,7 +482,7 @@ async def test_answers_to_the_sends_of_a_read_are_part_of_the_turn(broker, form,
 
 
 @on_broker
-async def test_counters_of_many_topics_are_carried_on_and_forgotten_bit_by_bit(broker, monkeypatch):
+async def test_counters_of_many_topics_are_sampled_and_removed_in_steps(broker, monkeypatch):
     broker.make_topic("T")
     processors = broker.controller.processors
     for number in range(300):

@@ -230,7 +230,7 @@ async def test_two_brokers_in_one_process_are_independent(tmp_path):
 
 
 @on_broker
-async def test_limits_that_are_read_again_count_at_once(broker, tmp_path):
+async def test_reloaded_limits_apply_at_once(broker, tmp_path):
     client = await broker.connect()
     await client.put("a", topic="T1")
     topics = broker.controller.tables.topics.limited_topics

@@ -89,7 +89,7 @@ def test_faulty_disk_without_faults_numbers_its_operations(root):
 
 @pytest.mark.parametrize("number", range(8))
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_any_operation_can_fail_once(root, number, code):
+def test_faulty_disk_fails_any_operation_once(root, number, code):
     disk = FaultyDisk(LocalDisk(), [Fault(number, error=code)])
     with pytest.raises(OSError, match=os.strerror(code)) as caught:
         do_everything(disk, root)

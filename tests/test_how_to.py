@@ -145,7 +145,7 @@ def test_how_to_pages_are_questions_and_tried():
         assert re.match(r"# (How|Why|Where) .*\?\n", text_of(page)), page
 
 
-def test_dead_letters_that_are_sent_again_are_in_their_topic(broker):
+def test_how_to_resent_dead_letters_are_in_their_topic(broker):
     fail_an_order(broker)
     dead = len(broker.messages("%DLQ%billing"))
     before = len(broker.messages("orders"))

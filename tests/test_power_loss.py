@@ -246,7 +246,7 @@ def test_power_loss_may_keep_names_without_content_and_content_without_names():
     assert any(state and len(state) < 4 and set(state.values()) == {b"data"} for state in found)
 
 
-def test_states_come_again_with_the_same_dice_and_none_twice():
+def test_power_loss_states_repeat_with_the_same_seed_and_are_unique():
     once, again, other = drawn(some_changes()), drawn(some_changes()), drawn(some_changes(), seed=2)
     assert once == again != other
     assert len(once) > 30

@@ -61,7 +61,7 @@ def test_failures_are_listed_before_warnings_and_the_newest_first(losses, clock)
     ]
 
 
-def test_losses_of_many_hours_take_no_more_memory_than_those_of_one(losses, clock):
+def test_recent_losses_use_bounded_memory_over_many_hours(losses, clock):
     for _ in range(500):
         losses.record(LossKind.LIMIT_REACHED, "full")
         clock.now_ms += MINUTE_MS

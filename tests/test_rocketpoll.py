@@ -63,7 +63,7 @@ def test_rocketpoll_spark_has_every_public_error_of_spark():
     assert set(dir(rocketpoll.spark)) == set(rocketpoll.spark._MODULES)
 
 
-def test_importing_it_brings_nothing_along(tmp_path):
+def test_import_of_rocketpoll_loads_no_other_modules(tmp_path):
     heavy = ("rocketpoll.broker", "rmq_spark", "numpy", "pyarrow", "pyspark")
     done = python_program(
         f"import sys, rocketpoll; print(set({heavy}) & set(sys.modules))", cwd=tmp_path

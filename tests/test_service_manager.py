@@ -19,7 +19,7 @@ def supervisor(request, tmp_path):
         yield hearing, name
 
 
-def test_states_come_in_one_datagram(supervisor):
+def test_service_manager_gets_each_state_in_one_datagram(supervisor):
     hearing, name = supervisor
     ServiceManager({"NOTIFY_SOCKET": name}).notify("READY=1", "STATUS=listens")
     assert hearing.recv(100) == b"READY=1\nSTATUS=listens"

@@ -110,7 +110,7 @@ def test_unreadable_table_of_users_shows_no_password(tmp_path, text):
         (None, False),
     ],
 )
-def test_static_topics_of_rocketmq_are_read_from_a_file_that_stays(
+def test_static_topics_of_rocketmq_are_loaded_and_their_file_is_kept(
     tmp_path, text, is_static, caplog
 ):
     path = tmp_path / "config" / "topicQueueMapping.json"

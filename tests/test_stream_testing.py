@@ -272,7 +272,7 @@ def test_expected_row_is_compared_by_values_and_by_names_if_both_have_them(
             _check_rows([found], (expected,))
 
 
-def test_rows_that_differ_are_shown_side_by_side(started):
+def test_stream_test_shows_differing_rows_side_by_side(started):
     with started() as stream:
         stream.add_data("one", "two")
         stream.process_all()

@@ -31,12 +31,12 @@ def spark(tmp_path_factory):
         session.stop()
 
 
-def test_waiting_gives_the_first_answer_that_counts_as_true():
+def test_wait_until_returns_the_first_true_result():
     answers = iter([0, None, "", "yes", "no"])
     assert wait_until(lambda: next(answers)) == "yes"
 
 
-def test_waiting_in_vain_gives_the_last_answer():
+def test_wait_until_timeout_shows_the_last_result():
     with pytest.raises(
         NotInTime, match=r"timed out after 0.02 s waiting for a reply: the last value was \[\]"
     ):

@@ -436,9 +436,9 @@ class TimerMachine(RuleBasedStateMachine):
         self._go_by_the_clock()
 
     def _go_by_the_clock(self):
-        """Move waiting messages to the time of day, or at most their delay from now.
+        """Recompute the expected delivery times of waiting messages after a restart.
 
-        A broker that starts looks for timers at once, by the time of day at its start.
+        A starting broker compares all timers with its time of day.
         """
         for text in self.low_ms.keys() - self.seen_ms.keys():
             left_ms = self.deliver_ms[text] - self.broker.clock()

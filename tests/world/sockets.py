@@ -71,7 +71,7 @@ class Socket(End):
         self._state = "new"
         self._data = bytearray()
         self._is_at_end = False
-        self._is_given_up = False  # while it was connecting
+        self._is_given_up = False  # closed while it was connecting
         self._waiting = {}
         process = self.kernel.current.process
         self._process = process

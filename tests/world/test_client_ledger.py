@@ -91,7 +91,7 @@ def test_ledger_accepts_commit_past_message_given_back_for_retry():
     assert scene.ledger.outstanding() == ["G: m1 of T0", "G: m2 of T0"]
 
 
-def test_dead_letter_is_not_expected_again():
+def test_ledger_does_not_expect_a_dead_letter_again():
     scene = Scene()
     scene.consumes(0, 1, 2, done=2)
     scene.ledger.audited(("%DLQ%G", "broker-a", 0), 0, body(2))
@@ -328,7 +328,7 @@ def outstanding_pops(scene):
 
 
 @pytest.mark.parametrize("ack_type", [AckMsg, BatchAckMsg])
-def test_pop_whose_acknowledgement_has_no_answer_must_come_again_unless_it_is_stored(ack_type):
+def test_ledger_requires_pop_with_unanswered_ack_again_unless_the_ack_is_stored(ack_type):
     scene = Scene()
     known = popped(scene, 0, 1, 2)
     scene.ledger.pops.acknowledged(known[:1])
@@ -342,7 +342,7 @@ def test_pop_whose_acknowledgement_has_no_answer_must_come_again_unless_it_is_st
     assert outstanding_pops(scene) == ["P: b'm1'", "P: b'm2'"]
 
 
-def test_pop_in_order_without_an_answer_must_come_again_unless_the_group_is_past_it():
+def test_ledger_requires_unanswered_ordered_pop_again_unless_the_group_is_past_it():
     scene = Scene()
     popped(scene, 0, 1, 2, in_order=True)
     assert outstanding_pops(scene) == ["P: b'm0'", "P: b'm1'", "P: b'm2'"]

@@ -88,7 +88,7 @@ def test_repeated_rows_of_a_reread_queue_are_accepted(is_first):
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_rows_come_once_of_a_queue_beside_one_that_is_read_again(is_first):
+def test_repeated_rows_are_accepted_only_for_the_reread_queue(is_first):
     scene = Scene()
     again, once = scene.sent(1, ONE, 0), scene.sent(2, OTHER, 0)
     scene.runs(0, again, once)
@@ -151,7 +151,7 @@ def test_missing_start_position_may_end_a_first_start_only():
     ("about", "may_go"),
     [("one broker less", True), ("fewer queues", True), ("another body", False)],
 )
-def test_assigned_queues_may_be_refused_where_a_name_server_lies(about, may_go):
+def test_assigned_queues_may_be_refused_during_a_name_server_lie(about, may_go):
     scene = Scene()
     scene.story.troubles = (Trouble("lie", 1.0, 2.0, {"broker": 0, "about": about}),)
     refused = OptionError("assign", "topic T0 has no queue 1 on broker broker-b")
@@ -159,7 +159,7 @@ def test_assigned_queues_may_be_refused_where_a_name_server_lies(about, may_go):
         scene.model.failed(refused)
 
 
-def test_readings_of_the_same_differ_only_by_what_was_claimed_to_be_gone():
+def test_repeated_reads_may_differ_only_by_claimed_losses():
     scene = Scene()
     read = scene.ledger.reads(scene)
     row = scene.sent(1, ONE, 0)
@@ -174,7 +174,7 @@ def test_readings_of_the_same_differ_only_by_what_was_claimed_to_be_gone():
 
 
 @pytest.mark.parametrize("options", [{"tags": "Aa"}, {"sql": "colour = 'red'"}, {}])
-def test_claims_lead_a_filtered_query_past_what_was_sent_before_they_ended(options):
+def test_broker_claims_may_hide_only_messages_sent_before_their_end(options):
     scene = Scene(**options)
     scene.runs(0)
     scene.lied_about = {"broker-a"}

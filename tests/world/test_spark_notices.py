@@ -51,12 +51,12 @@ def said_of(*are_meant):
     return "nothing"
 
 
-def test_queues_that_are_not_assigned_are_no_rows(monkeypatch):
+def test_rows_of_unassigned_queues_are_detected(monkeypatch):
     monkeypatch.setattr(discovery, "_is_assigned", lambda selection, queue: True)
     assert "of a queue that it does not read" in said_of(has_option("assign", kind="stream"))
 
 
-def test_assigned_queues_have_all_their_rows(monkeypatch):
+def test_missing_rows_of_assigned_queues_are_detected(monkeypatch):
     is_assigned = discovery._is_assigned
     monkeypatch.setattr(
         discovery,
@@ -92,12 +92,12 @@ def test_unapplied_broker_address_override_is_detected(monkeypatch):
     assert said_of(has_option("brokerAddresses", kind="stream")) != "nothing"
 
 
-def test_topics_are_called_as_in_their_namespace(monkeypatch):
+def test_wrong_topic_names_in_a_namespace_are_detected(monkeypatch):
     monkeypatch.setattr(record_batches, "without_namespace", lambda namespace, topic: topic)
     assert said_of(has_option("namespace", kind="stream")) != "nothing"
 
 
-def test_groups_are_those_of_the_namespace(monkeypatch):
+def test_groups_without_their_namespace_are_detected(monkeypatch):
     monkeypatch.setattr(options, "wrap_namespace", lambda namespace, name: name)
     assert said_of(has_option("namespace", kind="stream")) != "nothing"
 
@@ -123,7 +123,7 @@ def test_wrong_on_bad_record_handling_is_detected(monkeypatch, how, taken_for):
     assert said_of(is_typed, has_option("onBadRecord", how.value, kind="stream")) != "nothing"
 
 
-def test_good_bodies_are_the_values_that_were_sent(monkeypatch):
+def test_wrong_values_of_valid_bodies_are_detected(monkeypatch):
     each = JsonBodies.decode_each
 
     def shifted(bodies, some):

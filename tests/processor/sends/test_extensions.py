@@ -129,7 +129,7 @@ def test_extensions_write_no_proof_without_a_nonce(parts):
 @pytest.mark.parametrize(
     "nonce", ["", "0", NONCE + "0", NONCE[:-1] + "G", NONCE.upper(), NONCE[:-1] + "\n"]
 )
-def test_extensions_write_nothing_else_than_a_nonce(parts, nonce):
+def test_extensions_write_only_a_valid_nonce(parts, nonce):
     room = Room(parts)
     room.connection.remote_host = parse_host("127.0.0.1:5")
     assert asked_for_files(room, nonce).log_location is None

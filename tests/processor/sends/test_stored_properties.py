@@ -156,7 +156,7 @@ def test_timer_properties_are_recognized_like_in_rocketmq(text, timer):
     stored = REWRITER.rewrite(text)
     assert stored.timer == timer
     wanted = expected(text)
-    if stored.delay_level:  # RocketMQ removes the others
+    if stored.delay_level:  # a delay level drops all timer properties in RocketMQ
         wanted = {name: wanted[name] for name in wanted if name not in TIMER_PROPERTIES}
     assert decode_properties(stored.text) == wanted
 

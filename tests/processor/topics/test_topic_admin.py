@@ -411,7 +411,7 @@ def failing(*_):
 # ---- attributes of topics are set, changed and dropped
 
 
-def test_attributes_are_set_changed_and_dropped():
+def test_topic_attributes_are_set_changed_and_dropped():
     known = changed_attributes(None, "+message.type=FIFO,+cleanup.policy=DELETE")
     assert known == {"message.type": "FIFO", "cleanup.policy": "DELETE"}
     assert changed_attributes(known, "+message.type=NORMAL,-cleanup.policy") == {

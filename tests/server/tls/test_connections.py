@@ -107,7 +107,7 @@ def test_tls_handshake_is_refused_by_a_server_without_tls(tmp_path, caplog, sett
 
 @pytest.mark.parametrize("need", ["none", "optional", "require"])
 @pytest.mark.parametrize("own", [None, "client.pem", "expired.pem"])
-def test_certificates_of_clients_are_required_as_set(tmp_path, caplog, need, own):
+def test_client_certificates_are_required_as_configured(tmp_path, caplog, need, own):
     settings = {**MUTUAL, "tls.server.need.client.auth": need}
     if need == "none":
         settings["tls.server.authClient"] = "false"
@@ -154,7 +154,7 @@ def test_client_that_does_not_trust_the_certificate_is_counted(tmp_path, caplog)
     assert "it does not trust the broker's certificate. Give it the authority's" in line
 
 
-def test_sessions_are_resumed_with_tickets(tmp_path):
+def test_tls_sessions_are_resumed_with_tickets(tmp_path):
     """A handshake with a ticket has no certificate and no signature."""
 
     def connect(port, context, session):
@@ -254,9 +254,7 @@ on_server = run_by(serve, given=2)
 
 @pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3])
 @on_server
-async def test_large_answer_arrives_whole_and_others_are_answered_meanwhile(
-    server, clients, version
-):
+async def test_large_tls_response_arrives_whole_while_others_are_answered(server, clients, version):
     large = await clients.connect(tls=client_context(version=version))
     other = await clients.connect(tls=client_context(version=version))
     await other.ask(ECHO)
@@ -291,7 +289,7 @@ async def test_client_that_does_not_read_is_congested_and_its_answers_are_not_en
     assert not connection.is_congested
 
 
-def test_slow_reader_is_cut_under_tls(caplog):
+def test_slow_tls_reader_is_closed(caplog):
     async def story(server, clients):
         client = await clients.connect(receive_buffer=4_096, tls=client_context())
         client._reader._transport.pause_reading()
@@ -307,7 +305,7 @@ def test_slow_reader_is_cut_under_tls(caplog):
 HELLO_START = bytes.fromhex("1603010200010001fc0303")
 
 
-def test_stalled_handshake_is_cut_by_the_first_frame_timeout(caplog):
+def test_stalled_tls_handshake_is_closed_by_the_first_frame_timeout(caplog):
     async def story(server, clients):
         stalled = await clients.connect()
         stalled.send(HELLO_START)
@@ -320,7 +318,7 @@ def test_stalled_handshake_is_cut_by_the_first_frame_timeout(caplog):
     assert line.endswith("closed: the TLS handshake failed: it sent no request")
 
 
-def test_handshake_without_a_first_request_is_cut_as_well(caplog):
+def test_tls_client_without_a_first_request_is_closed_by_the_first_frame_timeout(caplog):
     async def story(server, clients):
         silent = await clients.connect(tls=client_context())
         assert await silent.closed() == b""
@@ -332,7 +330,7 @@ def test_handshake_without_a_first_request_is_cut_as_well(caplog):
     assert line.endswith("closed: it sent no request")
 
 
-def test_record_that_is_not_whole_counts_as_a_partial_request(caplog):
+def test_incomplete_tls_record_counts_as_a_partial_request(caplog):
     async def story(server, clients):
         pair = OwnEnd(await clients.connect())
         await pair.handshake()
@@ -360,7 +358,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize(("data", "why"), GARBAGE.values(), ids=GARBAGE)
-def test_garbage_in_a_handshake_closes_with_one_line_and_an_alert(data, why, caplog):
+def test_garbage_in_a_tls_handshake_closes_with_one_log_line_and_an_alert(data, why, caplog):
     async def story(server, clients):
         bad = await clients.connect()
         bad.send(data)
@@ -375,7 +373,7 @@ def test_garbage_in_a_handshake_closes_with_one_line_and_an_alert(data, why, cap
     assert why in line
 
 
-def test_client_that_goes_during_the_handshake_is_counted(caplog):
+def test_client_disconnecting_during_the_tls_handshake_is_counted(caplog):
     async def story(server, clients):
         gone = await clients.connect()
         gone.send(HELLO_START)

@@ -144,7 +144,7 @@ def test_key_of_another_certificate_is_named():
         )
 
 
-def test_wrong_and_missing_passwords_are_named_and_not_shown():
+def test_wrong_or_missing_tls_key_password_names_the_setting_without_showing_it():
     both = {CERT: certificate("client.crt"), KEY: certificate("locked.key")}
     assert rejection_of(**both).endswith("is encrypted. Set tls.server.keyPassword")
     said = rejection_of(**both, **{PASSWORD: "open sesame"})
@@ -167,7 +167,7 @@ def test_certificate_without_a_key_in_its_file_asks_for_the_setting(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a weak certificate with openssl")
-def test_weak_certificate_is_named(tmp_path):
+def test_weak_tls_certificate_is_named(tmp_path):
     subject = ["-subj", "/CN=x", "-keyout", "k.pem", "-out", "c.pem"]
     made = ["openssl", "req", "-x509", "-newkey", "rsa:512", "-nodes", *subject]
     if subprocess.run(made, cwd=tmp_path, capture_output=True, check=False).returncode:

@@ -78,7 +78,7 @@ def pem(name):
     return Path(certificate(name)).read_text(encoding="ascii")
 
 
-def test_tls_is_offered_from_a_certificate_on(files):
+def test_server_offers_tls_when_it_has_a_certificate(files):
     assert not new_tls(config_of({}).tls).is_offered
     assert new_tls(files.settings()).is_offered
     assert not new_tls(files.settings(**{"tls.server.mode": "disabled"})).is_offered
@@ -107,7 +107,7 @@ def test_tls_reload_reads_the_current_files(files, caplog):
         ("expired.pem", "server.key", "the certificate expired at 2021-01-01 00:00:00 UTC"),
     ],
 )
-def test_unusable_files_at_a_reload_leave_the_old_ones_in_force(files, caplog, cert, key, why):
+def test_unusable_tls_files_at_a_reload_keep_the_old_ones(files, caplog, cert, key, why):
     tls = new_tls(files.settings())
     files.put(cert, key)
     changed = files.settings(**{"tls.server.mode": "enforcing"})
@@ -119,7 +119,7 @@ def test_unusable_files_at_a_reload_leave_the_old_ones_in_force(files, caplog, c
     assert why in line
 
 
-def test_reload_turns_tls_on_and_off(files, caplog):
+def test_reload_enables_and_disables_tls(files, caplog):
     tls = new_tls(config_of({}).tls)
     wrong = files.settings(**{"tls.server.certPath": files.directory / "none"})
     tls.reload(wrong)
@@ -142,7 +142,7 @@ def test_expired_certificate_is_replaced_by_another_that_is_not_valid(files):
     assert presented(tls) in pem("future.pem")
 
 
-def test_expiry_is_logged_at_the_start_and_on_request(files, caplog):
+def test_certificate_expiry_is_logged_at_the_start_and_on_request(files, caplog):
     clock = Clock(UNTIL_2120 - 20 * DAY)
     tls = clock.tls(files.settings())
     assert lines_of(caplog) == []

@@ -275,7 +275,7 @@ ROOMS = st.sampled_from([0, 1_000, 1 << 20, 1 << 24])
 @pytest.mark.parametrize("version", [None, *CONTEXTS])
 @given(ACTS, TICKS, ROOMS, st.booleans())
 @example([((6, 2, 40_000), (6, 1_000, TURNS))], [0.02], 1 << 24, True)
-def test_streams_cut_anywhere_and_read_at_any_pace_bring_every_answer(
+def test_tls_stream_cut_anywhere_and_read_at_any_pace_returns_every_answer(
     version, acts, ticks, room, begins_after_handshake
 ):
     problems = []
@@ -367,7 +367,7 @@ def test_damaged_tls_stream_ends_only_its_connection(version, place, kind, value
     st.binary(max_size=300).map(lambda data: b"\x16" + data),
     COUNTS,
 )
-def test_any_bytes_instead_of_a_handshake_end_with_one_line(data, count):
+def test_any_bytes_instead_of_a_tls_handshake_end_with_one_log_line(data, count):
     problems = []
 
     async def story(lines):
@@ -468,7 +468,7 @@ RECORDS = st.lists(st.integers(0, RECORD_BYTES_MAX - HEADER_BYTES), max_size=6).
 
 
 @given(RECORDS, st.integers(0, 100_000), st.integers(1, 50_000))
-def test_whole_records_end_where_the_first_is_over_the_size(records, cut, bytes_min):
+def test_whole_tls_records_end_before_an_oversized_one(records, cut, bytes_min):
     data = b"".join(records)[:cut]
     expected = 0
     for record in records:
@@ -501,5 +501,5 @@ def test_oversized_tls_record_is_left_to_openssl(size, more):
 
 
 @given(st.binary(max_size=4))
-def test_partial_header_waits_for_more_bytes(data):
+def test_partial_tls_record_header_waits_for_more_bytes(data):
     assert whole_records_bytes(data, 1) == 0
