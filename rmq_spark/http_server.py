@@ -32,7 +32,7 @@ PathHandler: TypeAlias = "Callable[[], tuple[HTTPStatus, bytes]]"
 
 CLIENTS_MAX: Final = 32
 REQUEST_SECONDS: Final = 5.0
-"""The time from connecting until the whole request has arrived, with head and body."""
+"""The time that a client has from connecting to the last byte of its request."""
 RESPONSE_SECONDS: Final = 10.0
 """The time in which a client has to read each piece of the response."""
 

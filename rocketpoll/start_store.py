@@ -26,7 +26,7 @@ def start_store() -> int:
     try:
         code: int = tool.main(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code

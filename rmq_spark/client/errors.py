@@ -185,7 +185,7 @@ class ProtocolError(ClientError, page=_CONNECTION_PAGE):
 
 
 class MessageUnreadable(ProtocolError, page="troubleshooting.md#bytes-that-cannot-be-read"):
-    """A message cannot be read, and ended a read; the text has its place."""
+    """A read has ended at a message that cannot be read; the text names its place."""
 
     def __str__(self) -> str:
         return (
@@ -551,8 +551,8 @@ class ReplyTimeout(ClientError, TimeoutError):
 class TooManyPending(ClientError):
     """A producer's limit of unanswered sends, or of their bytes, was reached for too long.
 
-    Wait for some of them, or raise ``pending_max`` or ``pending_bytes_max``. Callbacks of futures
-    that are slower than the responses reach ``pending_max`` as well.
+    Wait for some of them, or raise ``pending_max`` or ``pending_bytes_max``. Callbacks that are
+    slower than the responses fill ``pending_max`` as well.
 
     Attributes:
         sends: Number of sends that wait for their responses.

@@ -66,9 +66,9 @@ class ManifestId(NamedTuple):
     """The identity of a commit: a query's batch, or a batch write.
 
     ``query_id`` is None for a batch write that is not part of a streaming query; ``write_name`` is
-    empty for the batch of a stream. ``run_id`` identifies the committer: the run of a stream, or
-    ``DRIVER#CALL`` for a write of foreachBatch, the id of the driver's process and the number of
-    the function's call in it.
+    empty for the batch of a stream. ``run_id`` identifies the committer: the run of a stream, or,
+    for a write of foreachBatch, ``DRIVER#CALL`` with the id of the driver's process and the number
+    of the function's call in it.
     """
 
     query_id: str | None
@@ -248,7 +248,7 @@ class CommitState:
     ) -> tuple[CommitState, tuple[int, ...]]:
         """Return the state after these manifests, and the offsets of those that count."""
         queries, writes = dict(self.queries), dict.fromkeys(self.writes)
-        latest: dict[str, tuple[int, dict[str, None]]] = {}  # of queries that have manifests
+        latest: dict[str, tuple[int, dict[str, None]]] = {}  # only of queries in these manifests
         counting: list[int] = []
         for at, (query_id, name, batch_id, _) in manifests:
             if query_id is None:

@@ -353,7 +353,7 @@ class CorrelatedMessage(Message):
 
 
 def _size_hint(body_bytes_max: int) -> str:
-    """Return advice about a body over a limit, to append to what an error says is needed."""
+    """Return advice for a body over a limit, for the end of an error's ``needed``."""
     split = "split it, or send a reference to a file"
     if body_bytes_max >= PLAIN_BYTES_MAX:
         return f" before compression, the most that consumers inflate ({split})"

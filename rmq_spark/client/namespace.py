@@ -61,7 +61,7 @@ class Namespace:
         return self.wrap(self.strip(name)) == name
 
     def wrap_queue(self, queue: MessageQueue) -> MessageQueue:
-        """Return a queue of the topic's full name; anything else unchanged, to be refused later."""
+        """Return a queue with its topic's full name; leave other objects to later checks."""
         if self.name is None or not isinstance(queue, MessageQueue):
             return queue
         return MessageQueue(self.wrap(queue.topic), queue.broker_name, queue.queue_id)

@@ -26,7 +26,7 @@ class SendObservation(Protocol):
     """One call that sends; it ends with its with statement, or when its future is done."""
 
     messages: Sequence[Message]
-    """The messages to send in the place of those given."""
+    """The messages to send instead of the given ones."""
 
     def __enter__(self) -> None: ...
 

@@ -242,7 +242,7 @@ class _SendSpan(_ObservedSpan):
     @_log_errors
     def end_with_future(self, future: Future[SendResult]) -> None:
         # The thread that reads the answer notes the end. Providers and exporters may take long, so
-        # that they run in the producer's thread of callbacks.
+        # they run in the producer's thread of callbacks.
         Future.add_done_callback(future, lambda _: self._record_end())
         future.add_done_callback(self._on_done)
         self._is_ended_by_future = True

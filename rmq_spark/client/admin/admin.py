@@ -126,7 +126,7 @@ def _record_sizes(records: memoryview) -> Iterator[int]:
             size = record_size(records, at)
             yield size
             at += size
-    except RecordError:  # readers of the queue report it
+    except RecordError:  # readers of the queue report the damage
         return
 
 
@@ -227,7 +227,7 @@ def _lists(configs: Iterable[TopicConfig]) -> Iterator[list[TopicConfig]]:
 def _configs_to_update(
     configs: Iterable[TopicConfig], known: Mapping[str, TopicConfig]
 ) -> list[TopicConfig]:
-    """Return the topics that the broker does not have with these settings."""
+    """Return the topics that the broker does not have, or has with other settings."""
     return [
         config
         for config in configs
@@ -252,12 +252,12 @@ class Admin(GroupOffsets, AccessLists):
     """Administers topics, consumer groups with their offsets, and users, and looks up messages.
 
     Use it in a ``with`` statement, or call `close` at the end. All methods may be called from any
-    thread. Besides the errors that they list, they raise a `ClientError` if a required name server
-    or broker does not answer, or refuses: `RouteNotFound` if no name server knows a topic, or the
-    topic has no master, `BrokerNotFound` if a cluster, or all clusters together, have no master. An
-    argument of the wrong type is a TypeError. Changes are made on one broker after the other, in
-    the order of their names. After an error, the brokers before the failed one have the change, and
-    the others do not. Any call but `resend` may be repeated: it changes nothing twice.
+    thread. Besides the errors that they list, they raise `RouteNotFound` if no name server knows a
+    topic or the topic has no master, `BrokerNotFound` if no master is known, another `ClientError`
+    if a required name server or broker refuses or does not answer, and TypeError for an argument of
+    the wrong type. A change goes to one broker after the other, in the order of their names: after
+    an error, the brokers before the failed one have it, and the others do not. Any call but
+    `resend` may be repeated: it changes nothing twice.
 
     Topics: `topics`, `create_topic`, `create_topics`, `delete_topic`, `find_topic`,
     `topic_configs`, `all_topic_configs`, `topic_offsets`, `topic_size`, `timer_count`,
@@ -379,8 +379,9 @@ class Admin(GroupOffsets, AccessLists):
     ) -> None:
         """Create topics with the same settings on all masters, or change those that exist.
 
-        Many topics take a few requests where a broker knows lists of topics (RocketMQ from 5.3 on,
-        and rocketpoll), and a request for each elsewhere. After an error, some may be created.
+        A broker that accepts lists of topics (RocketMQ from 5.3 on, and rocketpoll) gets a few
+        requests, any other broker one request per topic. After an error, some topics may have been
+        created.
 
         Args:
             topics: Names of the topics.
@@ -438,8 +439,8 @@ class Admin(GroupOffsets, AccessLists):
     def timer_count(self, topic: str) -> int | None:
         """Return the number of messages of a topic that wait for their time of delivery.
 
-        None if a broker does not report it: RocketMQ 4.9, or a broker that requires a right on the
-        cluster for it.
+        None if a broker does not report it (RocketMQ 4.9), or denies it because this client has no
+        right on the cluster.
         """
         topic = check_topic(topic)
         counts = self.timer_counts()
@@ -448,8 +449,8 @@ class Admin(GroupOffsets, AccessLists):
     def timer_counts(self) -> Mapping[str, int] | None:
         """Return the number of messages that wait for their time of delivery, by topic.
 
-        Topics without any are left out. None if a broker does not report it: RocketMQ 4.9, or a
-        broker that requires a right on the cluster for it.
+        Topics without any are left out. None if a broker does not report it (RocketMQ 4.9), or
+        denies it because this client has no right on the cluster.
         """
         try:
             tables = [self._api.admin.timer_metrics(each) for each in self.masters().values()]
@@ -584,7 +585,7 @@ class Admin(GroupOffsets, AccessLists):
             check_kind("properties of a letter", found, Mapping, "a mapping", "{'colour': 'red'}")
         to = None if to is None else check_topic(to, "to")
         originals = [message_of_dead_letter(each, to) for each in letters]
-        rules = SendRules(_RESEND_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # stored once already
+        rules = SendRules(_RESEND_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # accepted once already
         with Producer(_RESEND_GROUP, instance=self.instance, rules=rules) as producer:
             return [producer.send(each) for each in originals]
 

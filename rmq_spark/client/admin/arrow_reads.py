@@ -329,7 +329,7 @@ def read_committed_table(
 
 
 def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> list[CommitManifest]:
-    """Return the counted manifests of a range, from the first that has lost no row to retention."""
+    """Return the counted manifests of a range, from the first whose rows are all still stored."""
     first = min(instance.api.min_offset(read_range.address, read_range.queue), read_range.start)
     ids: list[tuple[int, ManifestId]] = []
     stored: dict[int, CommitManifest] = {}

@@ -155,7 +155,7 @@ def _with_times(
     groups: Iterable[GroupReport],
     runtime: Mapping[str, str],
 ) -> list[GroupReport]:
-    """Add times of groups with lag, and messages in flight, to reports, up to `ROWS_MAX` rows."""
+    """Add to reports the times of groups with lag, and messages in flight, within `ROWS_MAX`."""
     of_group: dict[str, list[GroupReport]] = defaultdict(list)
     for each in groups:
         of_group[each.group].append(each)
@@ -184,7 +184,7 @@ def _with_times(
 def _with_stats(
     report: GroupReport, queues: Sequence[OffsetWrapper], *, has_pops: bool
 ) -> GroupReport:
-    """Add the time of a group in a topic, if it has lag there, and its popped messages."""
+    """Add to a report the group's time, if it has lag in the topic, and its popped messages."""
     times = [
         each.last_timestamp
         for each in queues

@@ -93,7 +93,7 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             joined = _member_addresses(api, address, group)
             addresses, left = {**joined, **before}, frozenset(joined)
         outcomes = parallel_map(
-            sorted(left, key=lambda each: (each in asked, each)),  # unasked ones first
+            sorted(left, key=lambda each: (each in asked, each)),  # members not asked yet first
             ask,
             threads_max=_MEMBER_THREADS_MAX,
             name="confirms members",
@@ -166,10 +166,11 @@ class GroupOffsets(Lookups):
         return LagTable(found)
 
     def progress(self, group: str) -> LagTable:
-        """Return the progress of a group in all topics where it has offsets: one request a broker.
+        """Return the progress of a group in all topics where it has offsets.
 
-        Where the group has committed nothing, ``consumer_offset`` is 0, because brokers do not
-        distinguish that from an offset of 0 here; `lag` does.
+        This takes one request per broker. Where the group has committed nothing,
+        ``consumer_offset`` is 0, because brokers do not distinguish that from an offset of 0 here;
+        `lag` does.
         """
         group = self._names.wrap(check_text("group", group, "billing"))
         return LagTable(
@@ -421,7 +422,7 @@ class GroupOffsets(Lookups):
     def _store_offsets(
         self, broker_name: str, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
-        """Store the offsets of a time, so that members that join later resume there."""
+        """Store the offsets to which a time leads, so that members that join later resume there."""
 
         def store(queue: MessageQueue) -> int:
             if header.timestamp == LATEST_MS:
@@ -473,7 +474,7 @@ class GroupOffsets(Lookups):
         raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
     def _check_broker_notifies_offsets(self, address: str) -> None:
-        """Raise an error if the broker cannot notify members of an offset, as RocketMQ 4.9 cannot.
+        """Raise an error if the broker can notify members of times only, as RocketMQ 4.9.
 
         It would ignore queue and offset, and reset the group to the time 0.
         """

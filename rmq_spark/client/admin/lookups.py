@@ -427,7 +427,7 @@ class Lookups:
         return frozenset(found)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
-        """Return the ends of each queue of a ``topic``, and when it was last written."""
+        """Return the first and end offsets of a ``topic``'s queues, and their last store times."""
         topic = self._names.wrap(check_text("topic", topic, "orders"))
         strip = self._names.strip_queue
         return {strip(queue): ends for queue, ends in self._queue_ends(topic).items()}
@@ -559,7 +559,7 @@ class Lookups:
 
 
 def no_broker(kind: str, cluster: str | None, broker_name: str | None = None) -> BrokerNotFound:
-    """Return the error that a cluster, or all clusters together, have no broker of a kind."""
+    """Return the error for a cluster without a broker of a kind; None stands for all clusters."""
     whose = "the cluster" if cluster is None else f"cluster {sanitize(cluster)}"
     return BrokerNotFound(broker_name or "", f"{whose} has no {kind} that the name servers know")
 

@@ -266,7 +266,7 @@ def shared_or_own(
     *,
     request_timeout_ms: int = REQUEST_TIMEOUT_MS,
 ) -> Client:
-    """Return the client that a caller shares with others, or else a new one."""
+    """Return the given client, or a new one if none is given."""
     check_kind("client", client, (Client, NoneType), "a Client", "aio.Client('localhost:9876')")
     Namespace.check_unshared(namespace, client, "client")
     return client or Client(namesrv, request_timeout_ms=request_timeout_ms, namespace=namespace)

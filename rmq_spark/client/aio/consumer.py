@@ -48,7 +48,7 @@ ListenerRunner = Callable[
 
 
 def _loop_listener(topic: str, all_queues: object, own_queues: object) -> None:
-    """Take the place of the listener, which `LoopConsumer` runs in the event loop instead."""
+    """Do nothing: `LoopConsumer` runs the user's listener in the event loop."""
 
 
 class LoopConsumer(LitePullConsumerImpl):
@@ -134,7 +134,7 @@ class LoopConsumer(LitePullConsumerImpl):
             self._cursor_queue, self.cursor = request.assigned, request.assigned.cursor
             if self.cursor is not None:
                 self.cursor.confirms_on_next = self._lite_settings.auto_commit
-                if self._tracer is not None:  # all at once, as for a poll
+                if self._tracer is not None:  # all messages at once, as for `poll`
                     self._tracer.record_poll(self.cursor.messages[self.cursor.next_index :])
 
     def _close_cursor(self) -> None:
@@ -149,8 +149,8 @@ class LoopConsumer(LitePullConsumerImpl):
     def store_commit(self, commit: CommitRequest, *, is_strict: bool) -> None:
         """Store the group's offsets, and wait until the brokers have them.
 
-        A queue that was revoked meanwhile belongs to another member: with ``is_strict`` its offset
-        is an error, otherwise it is omitted.
+        A queue that was revoked meanwhile belongs to another member: its offset is omitted, or
+        raises an error with ``is_strict``.
         """
         if is_strict:
             for queue in commit.offsets:

@@ -193,7 +193,7 @@ class WakeEvent:
         self._timer_at, self._timer = inf, None
 
     def _on_timer(self) -> None:
-        """Wake expired waits; the timer's own wait has expired even if the loop calls early."""
+        """Wake expired waits, including the timer's own if the loop calls a little early."""
         now, self._timer_at, self._timer = self._timer_at, inf, None
         now = max(now, self._loop.time())
         for woken, until in self._waiting.items():
@@ -269,7 +269,7 @@ def _run_call(promise: LoopPromise[_Result], call: Callable[[], _Result]) -> Non
         result = call()
     except StopIteration:  # a coroutine cannot raise it
         promise.set_exception(RuntimeError("the call raised StopIteration"))
-    except BaseException as error:  # noqa: BLE001  # whatever it raises is for the coroutine
+    except BaseException as error:  # noqa: BLE001  # the coroutine gets any error
         promise.set_exception(error)
     else:
         promise.set_result(result)

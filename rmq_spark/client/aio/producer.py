@@ -202,8 +202,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
         a given queue or a sharding key is tried only once: in another queue it would be out of
         order.
 
-        If a send is cancelled, the message was either not sent, or is in flight. Then it may be
-        stored, is not sent again, and its result is dropped.
+        If a send is cancelled, the message was either not sent, or is in flight. A message in
+        flight may be stored, is not sent again, and its result is dropped.
 
         Args:
             message: The message to send.
@@ -242,8 +242,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
 
         Thousands of sends cost less processor time as futures than as coroutines, because
         `asyncio.gather` runs each coroutine as a task. If the future is cancelled, the message was
-        either not sent, or is in flight. Then it may be stored, is not sent again, and its result
-        is dropped.
+        either not sent, or is in flight. A message in flight may be stored, is not sent again, and
+        its result is dropped.
 
         Args:
             message: The message to send.

@@ -52,7 +52,7 @@ class LoopSimpleConsumer(ThreadedSimpleConsumer):
     def continue_receive(
         self, receive: _ReceiveCall, popped: ResponseFuture[PopResult] | None = None
     ) -> None:
-        """Take the result of a pop and send the next one; in a thread."""
+        """Take the result of a pop and send the next one; this runs in a thread."""
         self._unfinished.add(receive)
         try:
             result = None if popped is None else self._pop_result(receive, popped)
@@ -63,7 +63,7 @@ class LoopSimpleConsumer(ThreadedSimpleConsumer):
             popping = self._send_pop(receive, *step)
         except StopIteration as end:
             self._end_receive(receive, end.value)
-        except BaseException as error:  # noqa: BLE001  # whatever it raises is for the coroutine
+        except BaseException as error:  # noqa: BLE001  # the coroutine gets any error
             self._end_receive(receive, [], error)
         else:
             popping.add_done_callback(
@@ -269,7 +269,7 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
     def _resume_abandoned(
         self, own: _ReceiveCall, promise: LoopPromise[list[MessageExt]]
     ) -> _ReceiveCall | None:
-        """Let a cancelled receive give its messages to the promise, and return it; or None."""
+        """Let a cancelled receive serve the promise; return that receive, None without any."""
         self._abandoned = [each for each in self._abandoned if not each.is_over]
         for index, each in enumerate(self._abandoned):
             if each.resume_for(own, promise):

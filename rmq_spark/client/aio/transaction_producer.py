@@ -103,7 +103,7 @@ class TransactionProducer(Producer):
         await super().start()
 
     def _check(self, message: MessageExt) -> TransactionState:
-        """Call the check listener; in a thread of the client."""
+        """Call the check listener in a thread of the client."""
         found = self._check_listener(message)
         if not inspect.isawaitable(found):
             return found
@@ -221,11 +221,11 @@ class AsyncTransaction:
         self._call = call
 
     @property
-    def send_result(self) -> SendResult | None:  # noqa: D102  # above
+    def send_result(self) -> SendResult | None:  # noqa: D102  # see the class
         return self._threaded.send_result
 
     @property
-    def result(self) -> TransactionResult | None:  # noqa: D102  # above
+    def result(self) -> TransactionResult | None:  # noqa: D102  # see the class
         return self._threaded.result
 
     @property

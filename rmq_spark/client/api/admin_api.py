@@ -421,9 +421,9 @@ class NameServerApi:
     def _ask_with_retry(self, call: Callable[[str], _Found]) -> _Found:
         """Return the response of any name server; if it closes the connection, retry.
 
-        A restarted name server has closed the idle connection, which may show only after the next
-        request was sent. An operator's request has time for a second attempt; a send that looks up
-        its route does not.
+        When a name server restarts, its end of an idle connection is closed, which the client may
+        notice only after it has sent the next request. An operator's request has time for a second
+        attempt; a send that looks up its route does not.
         """
 
         def call_twice(address: str) -> _Found:
@@ -542,7 +542,7 @@ class AccessApi:
         self._requests.call(address, RequestCode.AUTH_CREATE_ACL, header, acl)
 
     def delete_acl(self, address: str, user: str, resource: str | None = None) -> bool:
-        """Delete the entry of a resource, or all of a user; return False if there is no list."""
+        """Delete a user's entry for a resource, or all; return False if the user has no list."""
         header = DeleteAclRequestHeader(_SUBJECT + user, resource=resource)
         try:
             self._requests.call(address, RequestCode.AUTH_DELETE_ACL, header)

@@ -3,7 +3,8 @@
 Every method takes the broker's address first. A request about a queue also names its broker, as
 clients of 5.x do, because behind RocketMQ's proxy all brokers have the proxy's address. If the
 broker refuses, a method raises the matching kind of `BrokerRefused`; if no usable response comes,
-one of `CONNECTION_FAULTS`. It never retries. The requests of operators are in `admin_api`.
+it raises one of `CONNECTION_FAULTS`. Methods never retry. The requests of operators are in
+`admin_api`.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.pop import BatchAckMessageRequestBody
 
 HOLD_MARGIN_MS: Final = 10_000
-"""Milliseconds to wait for the response to a pull beyond the time for which it may be held."""
+"""Milliseconds to wait for a pull's response after the time for which the broker may hold it."""
 
 LOCK_TIMEOUT_MS: Final = 1_000
 
@@ -399,7 +400,7 @@ class BrokerApi:
         return max(found, 0)  # 4.9 answers -1 for a queue that has no file yet
 
     def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the first offset stored at a time, in ms since the epoch, or after it."""
+        """Return the offset of the first message stored at a time (ms since the epoch) or later."""
         header = SearchOffsetRequestHeader(
             queue.topic, queue.queue_id, timestamp_ms, broker_name=queue.broker_name
         )

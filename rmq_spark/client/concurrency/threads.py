@@ -58,7 +58,7 @@ def parallel_map(
 ) -> dict[_Item, _Found | Exception]:
     """Call a function for each item; return each result, or its error, in the items' order.
 
-    At most ``threads_max`` calls run at a time. After a signal's exception in the caller, no
+    At most ``threads_max`` calls run at a time. If a signal handler raises in the caller, no
     further call begins. The threads have a ``name``; if none can be started, the caller makes all
     calls. After an error of the kinds in ``stop_on`` no further call begins, and the items that are
     left have that error as their outcome.

@@ -447,7 +447,7 @@ class BaseConsumerImpl(GroupLifecycle):
         return self._offset_store.offsets(topic)
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Return the report on this consumer that operators are shown."""
+        """Return this consumer's report for operators."""
         from rmq_spark.wire.bodies.operators import ConsumerRunningInfo  # noqa: PLC0415  # rarely needed
 
         return ConsumerRunningInfo(
@@ -479,4 +479,4 @@ class BaseConsumerImpl(GroupLifecycle):
 
     @abstractmethod
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
-        """Return the report on each queue that operators are shown."""
+        """Return the report on each queue for operators."""

@@ -94,7 +94,7 @@ class GroupLifecycle(ForkAware, ABC):
             instance = self._private_instance = ClientInstance(namesrv, namespace=namespace)
         self._instance: ClientInstance = instance
         self._full_group = instance.namespace.wrap(group)
-        self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
+        self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, never modified
         self._subscriptions_lock = threading.Lock()
         self._state_machine = ServiceStateMachine()
         self._safe_stop = self._new_safe_stop()

@@ -28,10 +28,11 @@ class Consumer(GroupConsumer):
     ``auto_commit``, calling `poll` again confirms that the messages it returned before were
     processed; messages are delivered at least once. Methods may be called from any thread.
 
-    Besides the errors that they list, methods raise `ClientShutDown` if the consumer does not run
-    (those that may be called before `start`: if it has ended, or belongs to the parent process),
-    `NotAssigned` for a queue that is not this consumer's, a `ClientError` if a broker does not
-    answer, or refuses, and TypeError for an argument of the wrong type.
+    Besides the errors that they list, methods raise `ClientShutDown` if the consumer does not run,
+    `NotAssigned` for a queue that is not this consumer's, another `ClientError` if a broker refuses
+    or does not answer, and TypeError for an argument of the wrong type. Methods that may be called
+    before `start` raise `ClientShutDown` only if the consumer has ended, or belongs to the parent
+    process.
 
     Example:
         consumer = Consumer("billing", "localhost:9876")

@@ -450,7 +450,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._acknowledge(request, ())
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
-        """Begin a ``request``'s queue at an offset; messages still in listeners move no offset."""
+        """Restart a ``request``'s queue at an offset, which messages in listeners move no more."""
         self._restart_queue(request, offset, request.fingerprint)
 
     def _restart_queue(

@@ -103,7 +103,7 @@ class _PendingPop(NamedTuple):
 
 
 def check_pop_start(start: str) -> None:
-    """Raise an error if a group that pops cannot begin there: brokers know two places only."""
+    """Raise an error for a start other than the two that brokers offer to groups that pop."""
     check_kind("start", start, str, "a string (str)", '"earliest"')
     if start.lower() not in (EARLIEST, LATEST):
         needed = '"earliest" or "latest", because groups that pop cannot begin elsewhere'
@@ -253,8 +253,8 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         """Leave the group, within two seconds; a `receive` that waits raises `ClientShutDown`.
 
         Messages that were received and not acknowledged are delivered to other members when their
-        invisible time is over; those that arrive while the consumer closes, within about two
-        seconds.
+        invisible time is over. Messages that arrive while the consumer closes are delivered again
+        within about two seconds.
         """
         self._shut_down()
 
@@ -550,7 +550,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         return self._address(topic, receipt.broker_name), header
 
     def _targets(self) -> list[tuple[str, str]]:
-        """Return topics and brokers to ask, beginning with another one each time."""
+        """Return the topics and brokers to ask, starting at another place each time."""
         routes = self._instance.routes
         targets = [
             (topic, broker_name)
@@ -631,7 +631,7 @@ def _receipt_text(
     result: PopResult,
     starts: Mapping[tuple[str, str], str],
 ) -> str:
-    """Return the receipt of a message; brokers set it themselves in redelivered ones."""
+    """Return the receipt of a message; a redelivered message has one from its broker."""
     known = stored.properties.get(POP_CK)
     if known is not None:
         return known

@@ -21,7 +21,7 @@ from rmq_spark.wire.bodies.clients import HeartbeatData
 _log = logging.getLogger(__name__)
 
 SEND_WAIT_MS: Final = 1_000
-"""Milliseconds to wait for brokers; what is left continues in the background."""
+"""Milliseconds to wait for brokers; unfinished requests continue in the background."""
 
 RETRY_MS: Final = 1_000
 """Milliseconds until a heartbeat that failed is sent again."""
@@ -45,11 +45,11 @@ class HeartbeatSender(ForkAware):
     def _after_fork(self) -> None:
         """Forget all brokers: they know the parent, and not this process."""
         self._executor = PerBrokerExecutor("rocketpoll heartbeat")
-        self._failures: dict[str, int] = {}  # since each broker last took a heartbeat
+        self._failures: dict[str, int] = {}  # failures since each broker's last heartbeat
         self._failure_log = FailureLog()
         self._unregistered: dict[str, None] = {}  # brokers that do not know of this client
         self._change = 0  # counts the changes of this client's groups
-        self._known_changes: dict[str, int] = {}  # the last that each broker has acknowledged
+        self._known_changes: dict[str, int] = {}  # the last change that each broker knows
         self.versions: dict[str, int] = {}
         """Version that each broker answered the last heartbeat with, by address."""
 

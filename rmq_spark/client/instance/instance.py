@@ -125,7 +125,7 @@ class _WaitingChecks:
         request: RemotingCommand,
         header: Any,
     ) -> bool:
-        """Take a slot and return True; or keep the check for later, or drop it."""
+        """Acquire a slot and return True; if none is free, keep the check for later, or drop it."""
         with self._mutex:
             if slots.acquire(blocking=False):
                 return True
@@ -545,7 +545,8 @@ class ClientInstance(ForkAware):
     def persistent_id(self) -> str:
         """Name that this client keeps when its program is restarted.
 
-        All clients of a machine that were not given an id have the same, as Java's in BROADCASTING.
+        All clients of a machine that were not given an id have the same name, as Java's in
+        BROADCASTING.
         """
         return self._given_client_id or f"{self.local_address}@DEFAULT"
 

@@ -203,8 +203,8 @@ class Routes(ForkAware):
         """Fetch a topic's route again, and return it.
 
         If the route names a broker that the routes of other topics have lost, these are fetched as
-        well, because the broker is back. Otherwise it would get requests for queues that are
-        missing from those routes.
+        well, because the broker is back. Otherwise it would get requests for queues that the cached
+        routes lack.
 
         Raises:
             RouteNotFound: The name servers know no such topic. The route known before is kept.

@@ -184,7 +184,7 @@ class CallbackExecutor:
         while not self._is_parents and (action := self._next()) is not None:
             try:
                 action()
-            except BaseException:  # noqa: BLE001, PERF203  # sys.exit as well harms no other
+            except BaseException:  # noqa: BLE001, PERF203  # not even sys.exit stops the others
                 _log.exception("a callback of a send failed")
 
     def _next(self) -> Callable[[], object] | None:
@@ -424,7 +424,7 @@ class _AsyncSend(PendingRequest):
         sender = self._async_sender.sender
         queues = sender.instance.routes.known_publish_queues(self._prepared.topic)
         if not queues:
-            # now, so that turns go by the order of calls, not by that of the threads that send
+            # taken now, so that turns follow the order of calls, not that of the sending threads
             self._turn = sender.queue_selector.next_turn()
             return None
         if self._selected_queue is None:

@@ -283,7 +283,7 @@ def prepare_batch(
         if message.has_timer:
             needed = "messages without deliver_at and deliver_after (send each by itself)"
             raise MessageRejected("message " + _BATCH_SUFFIX, needed, message.topic)
-        if isinstance(message, CorrelatedMessage):  # brokers would push none of them
+        if isinstance(message, CorrelatedMessage):  # brokers do not push the replies in a batch
             raise MessageRejected(
                 "message " + _BATCH_SUFFIX, "no reply (send each by itself)", message.topic
             )

@@ -240,7 +240,7 @@ class Producer(ForkAware, StartsInBlock):
     def _check_running(self) -> None:
         """Raise `ClientShutDown` unless the producer runs; in a forked child, restart it.
 
-        If its instance has stopped, later requests raise that error.
+        If only its instance has stopped, the requests themselves raise `ClientShutDown`.
         """
         if self._restarts_after_fork:
             self.start()
@@ -347,10 +347,10 @@ class Producer(ForkAware, StartsInBlock):
 
         A send whose connection fails is tried again at another broker, if there is one; one with a
         given queue or a sharding key is tried once only, as it would be out of order elsewhere. The
-        future's callbacks run in a thread of this producer. The call itself may wait: for a broker
-        that is not connected yet, until the connection is negotiated, up to the try's share of the
-        time (1 s by default, 3 s with a given queue or a sharding key); for the topic's route, if
-        that is not known yet; and for room, while too many sends are pending.
+        future's callbacks run in a thread of this producer. The call itself may wait for room,
+        while too many sends are pending; for the topic's route, if it is not known yet; and for the
+        connection to a broker, up to the try's share of the time (1 s by default, 3 s with a given
+        queue or a sharding key).
 
         Args:
             message: The message to send.
@@ -523,7 +523,7 @@ class Producer(ForkAware, StartsInBlock):
         future = self._async_sender.new_reply_future()
         if not self._request_permits.acquire(future, 0, timeout_ms / 1000):
             raise TooManyPending(self._request_permits.count, 0)
-        # not as a callback of users, whose thread may be busy
+        # not in the thread of users' callbacks, which may be busy
         Future.add_done_callback(future, self._request_permits.release)
         try:
             self._ensure_registered(message, timeout_ms)

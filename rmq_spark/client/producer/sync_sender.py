@@ -156,7 +156,7 @@ class SyncSender:
             return send(self._sender.prepare(first))
 
     def send_one_way(self, prepared: PreparedMessage, timeout_ms: int) -> None:
-        """Send to a queue without a response; elsewhere if this broker is unreachable."""
+        """Send to a queue without a response; if its broker is unreachable, to another."""
         tries: list[ClientError] = []
         for each in self._attempts(prepared.topic, timeout_ms):
             try:

@@ -115,7 +115,7 @@ class QueueSelector:
         failed_broker: str | None = None,
         turn: int | None = None,
     ) -> MessageQueue:
-        """Return the next of a topic's queues, on another than the failed broker if possible.
+        """Return the next of a topic's queues, if possible not on the failed broker.
 
         ``turn`` is a result of `next_turn`, perhaps from another thread; by default, the next turn.
         """
@@ -152,7 +152,7 @@ class QueueSelector:
 
     def next_turn(self) -> int:
         """Return the next index into a topic's queues, which each thread counts for itself."""
-        turn: int = getattr(self._turns, "turn", None) or random.randrange(1 << 16)  # noqa: S311  # any will do
+        turn: int = getattr(self._turns, "turn", None) or random.randrange(1 << 16)  # noqa: S311  # not for cryptography
         self._turns.turn = turn + 1
         return turn
 

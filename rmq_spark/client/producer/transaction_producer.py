@@ -224,8 +224,8 @@ class TransactionProducer(Producer):
         and rolled back if the block raises an `Exception`. If the block ends in any other way, such
         as KeyboardInterrupt or the death of the process, the broker asks the check listener.
 
-        A failed commit of a database may have succeeded there: call ``leave_open`` of the
-        transaction if that is possible, and the check listener decides.
+        A commit may fail although the database has stored it: if that is possible, call
+        ``leave_open`` of the transaction, and the check listener decides.
 
         Args:
             message: The message to send; it cannot be delayed.

@@ -175,7 +175,7 @@ class BulkPull(ForkAware):
         self._pending_pulls: deque[_PendingPull] = deque()
         self._messages_per_pull = 0
         self._is_pull_size_known = False  # True once the broker has shown how many it returns
-        self._last_short_count = 0  # the last number that was less than asked for
+        self._last_short_count = 0  # the last count below the requested one
         self._growth_threshold = 1  # full responses to wait for before asking for more
         self._full_count = 0
         self._fault_count = 0
@@ -356,7 +356,7 @@ class BulkPull(ForkAware):
             more = min(received_count + received_count // 4 + 1, self._rules.chunk_messages)
             if result.sizes is not None:
                 count = received_count * self._rules.chunk_bytes // max(len(result.records), 1)
-                more = min(more, max(count * 15 // 16, 1))  # the next ones may be a little longer
+                more = min(more, max(count * 15 // 16, 1))  # the next messages may be longer
             self._messages_per_pull = more
         self._is_pull_size_known = True
 

@@ -60,7 +60,7 @@ class LogDirectory:
     def __init__(
         self, path: str, parent_descriptor: int | None = None, owner: int | None = None
     ) -> None:
-        """Open a directory; within ``parent_descriptor``, it must be ``owner``'s, and no link."""
+        """Open a directory; one in ``parent_descriptor`` must be ``owner``'s, and be no link."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         if parent_descriptor is not None:
             flags |= os.O_NOFOLLOW

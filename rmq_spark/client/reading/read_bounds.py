@@ -34,7 +34,7 @@ class ReadRange(NamedTuple):
 
 
 def normalize_bound(name: str, bound: Bound) -> Bound:
-    """Return a start or an end, times as milliseconds since 1970."""
+    """Return a start or an end; a time becomes milliseconds since 1970."""
     if isinstance(bound, Mapping):
         for queue, queue_offset in bound.items():
             check_queue(f"a key of {name}", queue)

@@ -31,7 +31,7 @@ BATCH_BYTES_MIN: Final = 2 * 1024 * 1024
 
 
 class ReadableChunk(NamedTuple):
-    """Records that can be read; ``fault`` says why the one at ``next_offset`` cannot, if any.
+    """Records that can be read; ``fault`` says why the one at ``next_offset`` cannot be, if any.
 
     ``recorded_crc`` is the body CRC that the faulty record states; None if it is too short.
     ``record`` has the bytes of the faulty record; None if it is unknown where they end.

@@ -319,7 +319,7 @@ class PendingRequests:
 
 
 def wrong_process_error() -> ClientShutDown:
-    """Return the error of a call during which a signal handler forked; it is not retried."""
+    """Return the error for a call during which a signal handler forked, which nothing retries."""
     return ClientShutDown(
         "the response goes to the parent of this process, which has sent the request"
     )

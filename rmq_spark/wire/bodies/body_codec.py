@@ -43,7 +43,7 @@ from rmq_spark.wire.remoting.java_numbers import int_from_json, plain_name
 
 Body = TypeVar("Body")
 JsonPath: TypeAlias = "tuple[JsonPath, object] | None"
-"""The path of a value: that of its container, and its name in it; formatted only for errors."""
+"""The path of a JSON value: its container's path, and its name there; formatted only for errors."""
 _Reader = Callable[[Any, JsonPath], Any]
 _Writer = Callable[[Any], Any]
 
@@ -82,7 +82,7 @@ def encode_body(body: object, body_type: Any = None) -> bytes:
 
 @cache  # one for each type in the body classes
 def reader_of(hint: Any) -> _Reader:
-    """Return the function that converts a JSON value and its path to a type."""
+    """Return the function that reads a value of a type, given its JSON and its path."""
     if hint is Any:
         return lambda value, _: value
     origin, arguments = get_origin(hint), get_args(hint)

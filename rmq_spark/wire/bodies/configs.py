@@ -167,7 +167,7 @@ class TimerMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerMetricsSerializeWrapper:
-    """The response to GET_TIMER_METRICS, and timermetrics: waiting messages by topic."""
+    """The response to GET_TIMER_METRICS, and the file timermetrics: waiting messages by topic."""
 
     timing_count: Mapping[str, TimerMetric] = field(default_factory=dict)
     data_version: DataVersion | None = None

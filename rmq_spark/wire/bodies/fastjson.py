@@ -95,7 +95,7 @@ def _object_map(value: Any) -> orjson.Fragment:
 
 
 class _JsonParser:
-    """Recursive-descent parser over tokens; its depth is bounded, so its stack is."""
+    """Recursive-descent parser over tokens; bounds its depth, and thereby its stack."""
 
     def __init__(self, data: bytes) -> None:
         try:

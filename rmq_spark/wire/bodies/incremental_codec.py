@@ -197,7 +197,7 @@ def _write_elements(
     return pieces
 
 
-@cache  # as many as there are types in the body classes
+@cache  # one for each type in the body classes
 def _weight_function(hint: Any) -> Callable[[Any], int]:
     """Return a function that estimates how many values a value of this type contains."""
     origin, arguments = get_origin(hint), get_args(hint)

@@ -236,7 +236,7 @@ class QueryConsumeQueueResponseBody:
 
 
 class ConsumeResult(Enum):
-    """The result of a message that a client was asked to consume."""
+    """The outcome for a message that a client was asked to consume."""
 
     CR_SUCCESS = 0
     CR_LATER = 1

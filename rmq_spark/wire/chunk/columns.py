@@ -1,6 +1,7 @@
-"""Chunk columns: converts stored messages to columns; name, type and function of each.
+"""Chunk columns: builds Arrow columns from stored messages.
 
-Names are those of the Spark source. A column has for all messages what `StoredMessage` has for one.
+`COLUMNS` has the name, the type and the builder of each; the names are the Spark source's. A column
+holds, for all messages, the value that `StoredMessage` has for one.
 
 A compressed body may become a thousand times as long. Therefore `plain_bodies` yields slices of
 limited size, and a caller that processes them one by one never holds more than one. A body that

@@ -200,7 +200,7 @@ class RecordChunk:
 
     @cached_property
     def body_crcs(self) -> Crcs:
-        """The computed CRCs of the bodies, with all 32 bits, of which records store 31."""
+        """The CRCs computed from the bodies: all 32 bits, of which records store 31."""
         return crcs_of_strings(self.data, self.body_at, self.body_length)
 
     def check_crcs(self) -> None:

@@ -62,7 +62,7 @@ class ValueRanges(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """One piece in each of these rows (None: in all), and its first eight bytes as a number."""
+    """One piece of each row in ``rows`` (None: all), and its first eight bytes as a number."""
 
     rows: Positions | None
     starts: Positions

@@ -18,7 +18,7 @@ from rmq_spark.wire.headers.codec import BrokerName, HeaderCodec, Int32, Int64
 
 
 class SendMessageRequestHeader(NamedTuple):
-    """A message to store; its body is the request's. 310, 320 and 325 have one-letter keys."""
+    """A message to store; the request's body is its body. 310, 320 and 325 use one-letter keys."""
 
     producer_group: str
     topic: str

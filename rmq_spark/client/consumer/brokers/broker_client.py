@@ -99,8 +99,9 @@ class GroupBrokerClient:
         """Make a client; ``subscription_of`` returns a topic's present subscription, if any.
 
         A response for a replaced subscription is ignored, because the broker may have skipped
-        messages that the new one selects. With ``starts_at_time``, a queue without a stored offset
-        has none, where brokers say 0 so that a group that starts at the end misses nothing.
+        messages that the new one selects. With ``starts_at_time``, brokers are asked to report that
+        a queue has no stored offset, instead of 0, which they return so that a group that starts at
+        the end misses nothing.
         """
         self._client = client  # a fork changes its client id
         self._subscription_of = subscription_of
@@ -185,7 +186,7 @@ class GroupBrokerClient:
     ) -> DecodedPull | BaseException:
         try:
             result = future.result()
-        except BaseException as error:  # noqa: BLE001  # it is the outcome
+        except BaseException as error:  # noqa: BLE001  # the error is the outcome
             # The suggested broker may be down: return to the master.
             self._suggested_broker_ids.pop(spec.queue, None)
             return error
@@ -210,7 +211,7 @@ class GroupBrokerClient:
         except SuspectRecord as error:
             self._suspect_records[spec.queue] = error.record
             return error
-        except BaseException as error:  # noqa: BLE001  # it is the outcome
+        except BaseException as error:  # noqa: BLE001  # the error is the outcome
             return error
         self._suggested_broker_ids[spec.queue] = result.suggest_which_broker_id
         next_offset = decoded.next_offset
@@ -384,7 +385,7 @@ class GroupBrokerClient:
         )
 
     def check_subscription(self, subscription: SubscriptionData) -> None:
-        """Raise an error if a topic's brokers do not support the filter; all support tags."""
+        """Raise an error if a topic's brokers do not support the filter; tags always work."""
         if subscription.expression_type == TAG_EXPRESSION:
             return
         body = CheckClientRequestBody(
@@ -395,7 +396,7 @@ class GroupBrokerClient:
         for broker_name in sorted(brokers, key=self._is_disconnected):
             try:
                 self._api.check_client_config(self._routes.address_for_read(broker_name), body)
-            except (*CONNECTION_FAULTS, BrokerNotFound) as error:  # noqa: PERF203  # another may answer
+            except (*CONNECTION_FAULTS, BrokerNotFound) as error:  # noqa: PERF203  # another broker may answer
                 faults.append(error)
         if faults and len(faults) == len(brokers):
             raise faults[0]

@@ -220,7 +220,7 @@ class ConsumeMessageOrderlyService:
                 queue.consuming.release()
 
     def _consume_exclusively(self, request: PullRequest) -> int:
-        """Consume waiting messages; return the delay if a listener still has older ones."""
+        """Consume waiting messages; return a delay if a listener still has earlier ones."""
         if not request.ownership.listener_lock.acquire(blocking=False):
             return YIELD_MS
         try:

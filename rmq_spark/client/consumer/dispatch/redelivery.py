@@ -84,7 +84,7 @@ class Redelivery:
         queues = self.routes.publish_queues(retry_topic(self.group))
         address_of, is_silent = self.routes.master_address, self.api.connections.is_silent
         reachable = [each for each in queues if not is_silent(address_of(each.broker_name))]
-        queue = random.choice(reachable or queues)  # noqa: S311  # any will do
+        queue = random.choice(reachable or queues)  # noqa: S311  # not for cryptography
         compression, body = _recompress(message)
         header = self._header(message, queue, compression)
         self.api.send(address_of(queue.broker_name), header, body, message.message_id)
@@ -129,7 +129,7 @@ def _try(message: MessageExt, action: Callable[[], object], failed: str) -> bool
 
 
 def _recompress(message: MessageExt) -> tuple[int, bytes]:
-    """Return compression flags and a body: compressed as its sender did, or plain with 0.
+    """Return flags and body: compressed as by the sender, or plain with flags 0.
 
     Brokers limit the stored size, so the shorter form is returned.
     """

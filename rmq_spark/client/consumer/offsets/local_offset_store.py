@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSerializeWrapper:
-    """Content of the offset file: offsets as Java writes them, and messages that Java ignores."""
+    """Content of the offset file: the offsets, as in Java, and the last message of each queue."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
     last_messages: Mapping[MessageQueue, LastMessage] | None = None

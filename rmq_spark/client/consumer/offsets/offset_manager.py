@@ -48,8 +48,8 @@ class InitialOffsetRule(NamedTuple):
     def resolve(self, queue: MessageQueue, store: OffsetStore, brokers: GroupBrokerClient) -> int:
         """Return the offset at which to begin a queue.
 
-        An error is raised and never counts as "nothing stored": a group that has consumed much
-        would start over, or skip everything.
+        A lookup that fails raises an error, and never counts as "nothing stored": otherwise a group
+        that has consumed much would start over, or skip everything.
         """
         stored = store.read_offset(queue)
         if stored is not None:
@@ -71,7 +71,7 @@ PREFETCH_MS_MAX: Final = 1_000
 
 
 class OffsetPrefetcher:
-    """Looks up where queues that start together begin, in parallel. All methods are thread-safe."""
+    """Looks up, in parallel, the first offsets of queues that start together. Thread-safe."""
 
     def __init__(self, fetch: Callable[[MessageQueue], StartPosition], clock: Clock) -> None:
         """Make a prefetcher; ``fetch`` looks up the position of one queue at its broker."""
@@ -245,7 +245,7 @@ class OffsetManager:
                 if queue not in self._reset_offsets:
                     self._store.persist_all((queue,))
                 stored += 1
-                if (offset := self._reset_offsets.get(queue)) is not None:  # a reset may arrive now
+                if (offset := self._reset_offsets.get(queue)) is not None:  # a reset came meanwhile
                     with suppress(ClientError):  # the reset also stores it, and reports failures
                         self._store.persist(queue, offset)
         except ClientShutDown:
@@ -294,7 +294,7 @@ class OffsetManager:
         self._store.store_offset(queue, offset if reached is None else reached)
 
     def store_released_reset(self, queue: MessageQueue, offset: int) -> None:
-        """Store an operator's offset of a queue that was revoked just now, in its executor.
+        """Store an operator's offset of a queue that was just revoked, in its broker's executor.
 
         The offset of any other queue is remembered for a while: if the queue is assigned to this
         member before its previous owner has stored the offset, it starts at the operator's.
@@ -349,7 +349,7 @@ class OffsetManager:
             self._executor.for_broker(broker).schedule(partial(self.prefetch, own))
 
     def prefetch(self, queues: Iterable[MessageQueue]) -> None:
-        """Schedule one lookup of the offsets of these queues of a broker, which begin soon."""
+        """Schedule one joint lookup of the offsets of a broker's queues that begin soon."""
         self._prefetcher.schedule(queues)
 
     def start_position(self, queue: MessageQueue) -> StartPosition:
@@ -375,7 +375,7 @@ class OffsetManager:
 
 
 class AutoCommit:
-    """Counts what `poll` has returned as consumed when it is called again. Thread-safe."""
+    """Counts returned messages as consumed when `poll` is called again. Thread-safe."""
 
     def __init__(self, queues: AssignedQueues, store: OffsetStore, *, is_enabled: bool) -> None:
         self._queues = queues

@@ -127,7 +127,7 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
     """Pulls one queue. `start` it once, `wake` it when there is room, `cancel` it at the end."""
 
     first_offset_delay_ms: ClassVar[int | None] = None
-    """Milliseconds until the next try if the first offset is not found; None: as after a pull."""
+    """Milliseconds until the first offset is looked up again; None: as after a failed pull."""
 
     def __init__(
         self,
@@ -438,7 +438,7 @@ class PullRequest:
     """True while the queue waits because an orderly listener has suspended it."""
 
     fingerprint: QueueFingerprint = field(default_factory=QueueFingerprint)
-    """Identity of the queue by its last message; a request that restarts the queue may keep it."""
+    """The queue's identity by its last message; a request that replaces this one may inherit it."""
 
     lock_requested_at_ms: int | None = None
     """Time of a monotonic clock, in ms, at which the broker was last asked for the lock."""
@@ -447,7 +447,7 @@ class PullRequest:
     """State shared with the queue's earlier requests, and with those of other members."""
 
     epoch: int = 0
-    """Number of restarts by another subscription; responses to earlier pulls are ignored."""
+    """Number of changed subscriptions so far; responses to earlier pulls are ignored."""
 
     task: PullTask[Any, Any] | None = None
     """The task that pulls the queue, once it does."""

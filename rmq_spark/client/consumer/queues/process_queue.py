@@ -191,7 +191,7 @@ class ProcessQueue:
         return True
 
     def take_messages(self, count: int) -> list[MessageExt]:
-        """Take the first waiting messages, in order; they count until they are acknowledged."""
+        """Take the first waiting messages, in order; they stay cached until acknowledged."""
         with self._mutex:
             waiting = self._waiting_offsets
             offsets, self._waiting_offsets = waiting[:count], waiting[count:]
@@ -210,7 +210,7 @@ class ProcessQueue:
                     self._waiting[message.queue_offset] = message
 
     def replace_messages(self, messages: Sequence[tuple[MessageExt, MessageExt]]) -> None:
-        """Replace messages that listeners have finished, each by the second of its pair."""
+        """Replace messages that listeners have finished; each pair is the old and the new one."""
         with self._mutex:
             for before, after in messages:
                 at = before.queue_offset
@@ -263,9 +263,9 @@ class ProcessQueue:
 
     @property
     def is_locked(self) -> bool:
-        """True if a broker has granted the lock of this queue, and may still know of it.
+        """True if a broker has granted the lock of this queue, and still keeps it.
 
-        A lock that was granted too long ago does not count.
+        A lock that was granted too long ago, or before the connection was lost, does not count.
         """
         locked_at, lost_at = self._locked_at_ms, self._lock_invalidated_at_ms
         if locked_at is None or (lost_at is not None and locked_at <= lost_at):

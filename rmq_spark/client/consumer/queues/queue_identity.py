@@ -159,7 +159,7 @@ class QueueFingerprint:
     def needs_verification(self, outcome: DecodedPull | BaseException) -> bool:
         """Return whether a response needs a check first, because its pull was held for a while.
 
-        The broker may have kept holding it while the topic was recreated, with as many messages.
+        The broker may have held the pull while the topic was recreated and got as many messages.
         """
         may_be_recreated = isinstance(outcome, DecodedPull) and outcome.may_be_recreated
         return may_be_recreated and self.is_unverified
@@ -169,7 +169,7 @@ class QueueFingerprint:
     ) -> DecodedPull | BaseException:
         """Check that the queue is unchanged; return the outcome, or the error of the check.
 
-        If the queue was recreated, it `must_relocate`, and the response does not count.
+        If the queue was recreated, it `must_relocate`, and the response is ignored.
         """
         try:
             self.verify(queue, message_at)
@@ -193,7 +193,7 @@ class QueueFingerprint:
             self.must_relocate = True
 
     def is_same_queue(self, queue: MessageQueue, message_at: MessageAt) -> bool:
-        """Return whether the queue is the one that was pulled; the state of doubt stays as it is.
+        """Return whether the queue is the one that was pulled; a doubt about it remains.
 
         Unlike `verify`, this treats a missing message as a sign of another queue.
         """
