@@ -238,7 +238,9 @@ class Message:
             return
         given = [name for name in _DELAYS if getattr(self, name)]
         if len(given) > 1:
-            raise MessageRejected(given[1], f"no {given[0]} beside it", getattr(self, given[1]))
+            raise MessageRejected(
+                given[1], f"no {given[0]} in the same message", getattr(self, given[1])
+            )
         self._timer()
 
     def _timer(self) -> Mapping[str, str]:

@@ -99,7 +99,7 @@ class RegistryAccess:
         for url in self.urls:
             parts = urlsplit(url)
             if "@" in parts.netloc:
-                needed = "an address without user and password, which are given on their own"
+                needed = "an address without user and password, which are separate settings"
                 raise MessageRejected("url", needed, f"one with both at {parts.hostname}")
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
                 raise MessageRejected("url", "http://HOST:PORT or https://HOST:PORT", url)

@@ -238,7 +238,9 @@ class Protobuf:
         try:
             return self._class.FromString(body[at:])
         except Exception as error:  # of a class that is not imported here
-            raise ValueError(f"it is no {self._class.__name__} ({_reason(error)})") from error
+            raise ValueError(
+                f"it is not a message of {self._class.__name__} ({_reason(error)})"
+            ) from error
 
 
 def protobuf(message: Any, *, header: bytes = b"") -> Protobuf:

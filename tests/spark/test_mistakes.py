@@ -82,8 +82,8 @@ OF_READS = [
     (
         {"bodyFormat": "json", "bodyRegistry": "https://user:secret@registry.example"},
         (
-            "bodyRegistry: needed an address without user and password, which are given on their "
-            "own, found 'one with both at registry.example'"
+            "bodyRegistry: needed an address without user and password, which are separate "
+            "settings, found 'one with both at registry.example'"
         ),
     ),
     (

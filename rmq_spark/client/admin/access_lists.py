@@ -398,7 +398,7 @@ def _check_sources(texts: Collection[str]) -> tuple[str, ...]:
             ip_network(source, strict=False)
         except ValueError:
             raise MessageRejected(
-                "sources", "an IP address, or a range as 10.0.0.0/8", source
+                "sources", "an IP address, or a range such as 10.0.0.0/8", source
             ) from None
         found.append(source)
     return tuple(found)

@@ -314,8 +314,8 @@ def read_committed_table(
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
     ranges = resolve_read_ranges(instance, commits_topic_name(topic), start, end)
     if not ranges:
-        queue = f"one for the queue of {commits_topic_name(topic)}, or a string or a time"
-        raise MessageRejected("start and end", queue, "bounds of no queue")
+        needed = f"a time, a word such as earliest, or an offset in {commits_topic_name(topic)}"
+        raise MessageRejected("start and end", needed, "a mapping without queues")
     if len(ranges) > 1:
         raise ManifestError(
             f"topic {commits_topic_name(topic)} has {len(ranges)} queues, but batches are ordered "

@@ -424,7 +424,7 @@ class BaseConsumerImpl(GroupLifecycle):
         for queue, offset in own.items():
             try:
                 if self._store_reset_offset(queue, offset, is_moved=queue in moved):
-                    _log.warning("%s: %s was reset to %d", self.group, queue, offset)
+                    _log.warning("%s: %s was reset to offset %d", self.group, queue, offset)
                     self._offset_manager.record_start(queue, offset)
             except ClientError as error:  # noqa: PERF203  # the next persist stores the offset
                 _log.warning("storing the reset offset of %s failed, retrying: %s", queue, error)

@@ -558,7 +558,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
             for broker_name in sorted({each.broker_name for each in routes.subscribe_queues(topic)})
         ]
         if not targets:
-            raise MessageRejected("subscriptions", "a topic: call subscribe first", "none")
+            raise MessageRejected("subscriptions", "a topic", "none", "Call subscribe first")
         first = next(self._turns) % len(targets)
         return targets[first:] + targets[:first]
 

@@ -680,9 +680,9 @@ class ClientInstance(ForkAware):
             if check_group(group) in self._consumers:
                 raise MessageRejected(
                     "consumer group",
-                    "a group of which this client has no consumer yet. For another member of the "
-                    "group, make another client",
+                    "a group that no other consumer of this client has",
                     group,
+                    "Make another client for another member of the group",
                 )
             self._consumers[group] = consumer
         self._heartbeat_sender.on_groups_changed()
@@ -707,7 +707,10 @@ class ClientInstance(ForkAware):
         with self._lock:
             if check_group(group) in self._producers:
                 raise MessageRejected(
-                    "producer group", "at most one producer of a group in each client", group
+                    "producer group",
+                    "a group that no other producer of this client has",
+                    group,
+                    "Share the producer, or make another client",
                 )
             self._producers[group] = producer
         self._heartbeat_sender.on_groups_changed()

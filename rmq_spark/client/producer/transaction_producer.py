@@ -243,7 +243,9 @@ class TransactionProducer(Producer):
         check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
         if message.delay_level:
             raise MessageRejected(
-                "delay_level in a transaction", "0, as no broker delays it", message.delay_level
+                "delay_level in a transaction",
+                "0, because brokers cannot delay it",
+                message.delay_level,
             )
         if isinstance(message, CorrelatedMessage):
             raise MessageRejected("message in a transaction", "no request and no reply", message)

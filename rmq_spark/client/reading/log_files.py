@@ -271,7 +271,7 @@ class LocalLogFinder:
             files = LogFiles(self._open_directory(location.directory), location, proof)
         except (OSError, ValueError) as error:
             raise _LogFilesUnavailable(
-                f"the store {location.directory} is not its own here, or not readable ({error})"
+                f"{location.directory} on this machine is not its store, or not readable ({error})"
             ) from error
         if connection.endpoints != ends:
             # After the connection has ended, another broker may get one with the same endpoints.

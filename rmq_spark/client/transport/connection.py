@@ -479,7 +479,7 @@ class RemotingConnection:
 
     def _fail(self, error: Exception) -> None:
         """Close the connection and fail all requests, because the read position is unknown."""
-        why = f"what it sent could not be read: {type(error).__name__}: {error}"
+        why = f"its data could not be read: {type(error).__name__}: {error}"
         self._close(ConnectionClosed(self.address, why))
         _log.error("%s: reading failed", self.address, exc_info=error)
 

@@ -178,7 +178,7 @@ async def test_closed_aio_consumer_ends_receives_that_wait(broker, topic, group,
 @told_in_a_loop
 async def test_aio_receive_with_wrong_arguments_is_refused(broker, topic, group):
     async with aio.SimpleConsumer(group, broker.address) as consumer:
-        with pytest.raises(MessageRejected, match="call subscribe first"):
+        with pytest.raises(MessageRejected, match="Call subscribe first"):
             await consumer.receive()
         await consumer.subscribe(topic)
         with pytest.raises(MessageRejected, match="max_messages"):

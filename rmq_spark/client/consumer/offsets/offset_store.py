@@ -179,7 +179,7 @@ class RemoteBrokerOffsetStore(OffsetStore):
         if now == before:
             return False
         _log.warning(
-            "the stored offset of %s was changed elsewhere, from %s to %s: it is kept",
+            "the stored offset of %s was changed elsewhere, from %s to %s: keeping the new one",
             queue,
             before,
             now,

@@ -129,7 +129,7 @@ class QueueFingerprint:
         try:
             found = message_at(queue, offset - 1) or message_at(queue, offset)
         except RocketPollError as error:
-            _log.info("%s cannot be identified until messages arrive: %s", queue, error)
+            _log.info("%s: a recreated topic goes unnoticed until messages come: %s", queue, error)
             return
         if found is not None and self._offset is None:
             self._remember(found)
