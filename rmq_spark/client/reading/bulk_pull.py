@@ -390,7 +390,7 @@ class BulkPull(ForkAware):
             try:
                 size = record_size(records, at)
             except RecordError:
-                if at > kept_bytes:  # the record follows one past the end
+                if at > kept_bytes:  # damaged, but follows a record past the end
                     break
                 return result.records, result.sizes
             offset_at = at + layout.QUEUE_OFFSET_AT

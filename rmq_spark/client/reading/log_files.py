@@ -256,7 +256,7 @@ class LocalLogFinder:
         if not (broker.is_loopback or broker.address == client.address):
             raise _LogFilesUnavailable("it runs on another machine")
         if not is_offered:
-            raise _LogFilesUnavailable("it does not offer them")
+            raise _LogFilesUnavailable("it does not offer its files")
         if not all(hasattr(os, name) for name in _SYSTEM_CALLS):
             raise _LogFilesUnavailable(f"{sys.platform} lacks the system calls for it")
         nonce = os.urandom(NONCE_BYTES).hex()

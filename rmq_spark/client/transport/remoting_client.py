@@ -2,8 +2,8 @@
 
 Requests are signed if the client has credentials, and use the best header codec that the peer
 reads. That codec, and a rocketpoll broker's other extensions, are negotiated once on each
-connection, before the first request to a broker. A RocketMQ broker does not know the request, and
-gets its own binary header from then on.
+connection, before the first request to a broker. A RocketMQ broker does not know the request that
+negotiates, and gets its own binary header from then on.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class LastMessage:
     @classmethod
     def from_message(cls, message: MessageExt) -> LastMessage:
         """Return the marks of a message."""
-        # otherwise the id only repeats the position in the log
+        # without a unique id, message_id only repeats the position in the log
         is_unique = message.message_id != message.offset_message_id
         return cls(
             queue_offset=message.queue_offset,
