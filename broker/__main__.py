@@ -308,7 +308,7 @@ def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> N
     try:
         config = _limit_to_descriptors(load())
     except RocketPollError as error:
-        _log.error("settings are not reloaded, because they are invalid: %s", error)
+        _log.error("settings are not reloaded: %s", error)
         return
     reload = controller.reload(config)
     log_reload(reload.reloaded, reload.need_restart)

@@ -128,7 +128,7 @@ class DueJob:
             loop: The loop.
             run: Gets the time, and returns when it is due again; None for not before `schedule`.
             what_fails: The log text for what is not done while the job fails.
-            has_deadline: Whether a test's moved clock stops at the time that `run` has returned.
+            has_deadline: Whether a test that moves the clock stops at the time that `run` returns.
         """
         self._loop = loop
         self._run = run

@@ -58,7 +58,7 @@ class PopConfig:
     default_share_queue_num: int = setting(
         "defaultPopShareQueueNum",
         number(0, 1 << 20),
-        "members whose queues a popping member shares; 0: every member pops all queues",
+        "other members whose queues a member may pop, too; 0: every member pops all queues",
         default=0,
         rocketmq="-1, which means the same",
     )

@@ -98,7 +98,7 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         return frozenset(group for group, topics in self._groups.items() if topic in topics)
 
     def unconsumed(self, spans: Iterable[tuple[str, int, int, int]]) -> dict[str, int]:
-        """Return the number of messages of some spans that each group has not consumed, if any.
+        """Return how many messages of some spans each group has left unconsumed, if any.
 
         A span is a topic, a queue id, its first offset, and the offset past its last.
         """

@@ -262,8 +262,8 @@ class ConsumeQueue:
         if queue_offset <= self.max_offset:
             return
         is_new = self.max_offset == self.min_offset
-        # A new queue begins at this offset, or at the rolled-back tail before it, so that a
-        # consumer at the start of an empty queue loses nothing.
+        # A new queue begins at this offset, or at rolled-back messages directly before it: see
+        # `QueueBounds.first`.
         begin = QueueOffset(
             _rolled_back_tail_start(range(self.max_offset, queue_offset), rolled_back)
         )
