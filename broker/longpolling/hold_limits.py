@@ -38,19 +38,20 @@ class HoldLimits:
     holds_per_connection_and_queue: int = setting(
         "maxHoldsPerConnectionAndQueue",
         COUNT,
-        "held pulls of one client and queue; more wait for shortPollingTimeMills only",
+        "maximum number of held pulls of one client and queue; others wait shortPollingTimeMills",
         default=16,
     )
     pops_per_connection_and_queue: int = setting(
         "popPollingSize",
         COUNT,
-        "held pops of one client, group and queue; more wait for shortPollingTimeMills only",
+        "maximum number of held pops of one client, group and queue; others wait "
+        "shortPollingTimeMills",
         default=1_024,
     )
     holds_max: int = setting(
         "maxHolds",
         COUNT,
-        "held pulls of all clients; as many more wait for shortPollingTimeMills, the rest are "
-        "refused",
+        "maximum number of held pulls; as many others wait shortPollingTimeMills, the rest "
+        "are refused",
         default=20_000,
     )

@@ -107,7 +107,8 @@ class ServerLimits:
     write_buffer_bytes: int = setting(
         "maxWriteBufferBytes",
         SIZE,
-        "unread responses of one client, in bytes; above, the broker reads nothing more from it",
+        "maximum bytes of unread responses of one client; past it, the broker stops "
+        "reading from it",
         default=65_536,
     )
     slow_reader_timeout_ms: int = setting(
@@ -120,7 +121,7 @@ class ServerLimits:
     unread_bytes_max: int = setting(
         "maxUnreadBytes",
         SIZE,
-        "unread responses of all clients, in bytes; near it, responses to pulls get shorter",
+        "maximum bytes of unread responses of all clients; near it, responses to pulls get shorter",
         default=64 * _MIB,
     )
     in_flight_bytes_max: int = setting(
@@ -413,7 +414,7 @@ class BrokerConfig:
     subscription_bytes_max: int = setting(
         "maxSubscriptionBytes",
         SIZE,
-        "bytes of the subscriptions of all groups; one client may use a sixteenth of them",
+        "maximum bytes of the subscriptions of all groups; one client may use a sixteenth",
         default=64 * _MIB,
     )
     max_consumer_offsets: int = setting(
@@ -426,7 +427,7 @@ class BrokerConfig:
     transaction_timeout_ms: int = setting(
         "transactionTimeOut",
         COUNT,
-        "age from which a half message is checked, unless its producer says another; ms",
+        "age from which a half message is checked, unless its producer sets another age; ms",
         default=6_000,
     )
     transaction_check_interval_ms: int = setting(

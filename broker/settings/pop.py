@@ -46,7 +46,7 @@ class PopConfig:
     in_flight_max: int = setting(
         "popInflightMessageThreshold",
         COUNT,
-        "unacknowledged messages of one group and queue above which pops get no more of it",
+        "maximum unacknowledged messages of one group and queue; past it, pops skip the queue",
         default=10_000,
     )
     default_request_mode: MessageRequestMode = setting(

@@ -76,13 +76,13 @@ class StoreConfig:
     timer_max_delay_seconds: int = setting(
         "timerMaxDelaySec",
         COUNT,
-        "the longest time until the delivery of such a message, in seconds",
+        "the longest time that a message may wait for its delivery time, in seconds",
         default=3 * 24 * 3_600,
     )
     timer_precision_ms: int = setting(
         "timerPrecisionMs",
         number(100, 1_000),
-        "slots of the timer wheel, in which RocketMQ delivers: 100, 200, 500 or 1000; ms",
+        "length of a slot of the timer wheel, as in RocketMQ: 100, 200, 500 or 1000; ms",
         default=1_000,
     )
     timer_roll_window_slots: int = setting(
@@ -94,7 +94,7 @@ class StoreConfig:
     mapped_file_size_timer_log: int = setting(
         "mappedFileSizeTimerLog",
         number(4_096, JAVA_INT_MAX),
-        "size of a file of the timer log, in bytes; with another one it is built again",
+        "size of a file of the timer log, in bytes; after a change, the timer log is rebuilt",
         default=100 * _MIB,
     )
     store_path_root_dir: Path = required_setting(
