@@ -24,6 +24,8 @@ class Watch:
         messages are deleted; ``log_min_offset`` returns the first offset of the log, and
         ``is_alive`` whether a broker process runs that may change it."""
         self.may_expire = may_expire
+        self.may_lose_content = may_expire
+        """Whether content of the log or the index may be unreadable, because calls have failed."""
         self._time = time
         self._complain = complain
         self._log_min_offset = log_min_offset
@@ -37,6 +39,7 @@ class Watch:
         """Begin a life. ``is_in_trouble``: calls of this life fail or are slow, so that saves may
         be late."""
         self._began_at = self._time.now
+        self.may_lose_content |= is_in_trouble
         self._trouble_since = self._time.now if is_in_trouble else None
 
     def life_ends(self):
