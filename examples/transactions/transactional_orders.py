@@ -16,7 +16,7 @@ from contextlib import closing
 from rocketpoll import Message, MessageExt, TransactionProducer, TransactionState
 
 TRANSACTION_SECONDS_MAX = 5.0
-"""Longest duration of a database transaction. An order that is not stored by then never will be."""
+"""Longest duration of a database transaction. An order not stored by then never will be."""
 
 
 def connect(database: str) -> sqlite3.Connection:

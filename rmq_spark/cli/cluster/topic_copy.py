@@ -166,7 +166,7 @@ def _check_queues(
 
 
 def _check_is_copy(source: Admin, bounds: ReadRange, copy: MessageExt, to: str) -> None:
-    """Refuse a source queue that ends before the last copied message, or has another one there."""
+    """Refuse a source queue without the last copied message: shorter, or with another message."""
     from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # --help does not need it
 
     last = _origin_offset(copy)

@@ -208,7 +208,7 @@ class Survey(Generic[Value]):
                 if self._stop_event.is_set():
                     return
                 self._read_value(name)
-        except ClientError:  # the next pass says what is wrong
+        except ClientError:  # the next pass reports the error
             return
         except Exception:  # noqa: BLE001  # the next pass may succeed
             _log.exception("reading %s again failed", self._title)

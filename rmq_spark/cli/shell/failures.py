@@ -200,7 +200,7 @@ class _EscapingFormatter(logging.Formatter):
 
 
 def _root_cause(error: RocketPollError) -> RocketPollError:
-    """Return the most informative error of those that one contains."""
+    """Return the most informative of the errors that an error contains."""
     if isinstance(error, SendFailed) and error.tries:
         return error.tries[-1]
     if isinstance(error, NoNameServer):

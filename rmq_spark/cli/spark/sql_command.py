@@ -72,7 +72,7 @@ def init(
     columns = dict(_parse_columns(text) for text in texts)
     with access.admin() as admin:
         for topic in dict.fromkeys((*topics, *columns)):
-            admin.topic_offsets(topic)  # raises with the nearest name if there is none
+            admin.topic_offsets(topic)  # an unknown topic raises an error
         chosen = tuple(dict.fromkeys(topics)) or _user_topics(admin)
         inferred: dict[str, str] = {}
         for topic in chosen if sample else ():

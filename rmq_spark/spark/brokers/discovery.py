@@ -111,8 +111,8 @@ class QueueDiscovery:
     def unknown_brokers(self, *positions: Positions | None) -> dict[str, OptionError]:
         """Return the brokers that positions name and no name server knew at the last refresh.
 
-        Each comes with the error to raise when the wait expires, and is logged once. A broker that
-        is known but lacks the topic is not among them: resolving the position refuses it.
+        Each comes with the error to raise when the wait expires, and is logged once. A known broker
+        that lacks the topic is left out: `PositionResolver` refuses its position.
         """
         unrouted = self._find_unrouted(each for each in positions if each is not None)
         if not unrouted:

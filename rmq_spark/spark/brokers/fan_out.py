@@ -263,7 +263,7 @@ class BrokerFanOut:
                     self._await_connection(
                         name, addresses[name], pending[name], is_required=name in required_brokers
                     )
-            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the others are still connected
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the loop connects the others
                 faults[name] = error
             else:
                 yield name, addresses[name]
@@ -271,12 +271,12 @@ class BrokerFanOut:
     def _resolve_addresses(
         self, brokers: Mapping[str, MessageQueue], faults: _Faults
     ) -> tuple[dict[str, str], dict[str, Future[None]]]:
-        """Return the address of each broker, given a queue of it, and the pending connections."""
+        """Return brokers' addresses and pending connections; ``brokers`` has a queue of each."""
         addresses: dict[str, str] = {}
         for name, queue in brokers.items():
             try:
                 addresses[name] = self.addresses.resolve(queue)
-            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the others are still connected
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the loop connects the others
                 faults[name] = error
         unconnected = {
             name: address

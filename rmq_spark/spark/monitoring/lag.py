@@ -61,7 +61,7 @@ class QueryLag(NamedTuple):
 
     @property
     def bytes(self) -> int | None:
-        """The unread bytes of all queues whose message size is known; None if none is."""
+        """The unread bytes of all queues whose message size is known; None if no size is known."""
         known = [each.bytes for each in self.queues if each.bytes is not None]
         return sum(known) if known else None
 

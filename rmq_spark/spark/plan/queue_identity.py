@@ -226,9 +226,9 @@ class QueueIdentity:
     def _find_emptied(
         self, positions: Mapping[MessagePosition, int], bounds: Mapping[MessageQueue, OffsetBounds]
     ) -> dict[MessageQueue, ReplacedQueue]:
-        """Return the queues that have no message at a position, but one stored later before it.
+        """Return the queues that have no message at a position, and before it one that is newer.
 
-        A queue that cannot be read at the moment is not among them: it proves nothing.
+        A queue that cannot be read at the moment is left out, because that proves nothing.
         """
         queries = {
             position: TimestampQuery(
@@ -332,8 +332,8 @@ class StoreTimeLookup:
     ) -> SourceOffset:
         """Return positions at these offsets.
 
-        Store times come from the ``known`` offsets, of which later ones take precedence. Brokers
-        are asked for the others, and for those of the queues in ``excluding``.
+        Store times come from the ``known`` offsets; later arguments take precedence. Missing times,
+        and those of queues in ``excluding``, come from brokers.
         """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:

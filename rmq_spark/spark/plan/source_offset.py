@@ -64,7 +64,7 @@ class QueuePosition(NamedTuple):
 
 
 class CommitStates(NamedTuple):
-    """The states of commits at a position in a commits topic, and where its batch starts.
+    """The states of commits, in the commits topic, after a batch and before it.
 
     ``before`` is None if it equals the state after the previous batch.
     """

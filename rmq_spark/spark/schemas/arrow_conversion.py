@@ -163,8 +163,8 @@ def _build_array(
 ) -> pa.Array:
     """Return an array of values; null for those that do not fit, with faults from row ``first``.
 
-    Values that do not fit together are tried in ever smaller pieces: 10,000 values in pieces of
-    three sizes, so that each value is tried three times more at most.
+    If some values do not fit, smaller and smaller pieces are tried: three sizes for 10,000 values,
+    so that each value is tried at most three more times.
     """
     try:
         return build(trees)

@@ -50,7 +50,7 @@ class RowSums(NamedTuple):
 class StagedReport(NamedTuple):
     """The part of a batch that one task has staged; without topic and broker if it had no rows.
 
-    ``sums`` are those of its rows if the batch had been committed before the task started.
+    ``sums`` has the sums of its rows if the batch was committed before the task started.
     """
 
     batch: BatchRequestHeader

@@ -222,7 +222,7 @@ class RowPreparer:
         return pc.divide(pc.add(micros, 999), 1_000)
 
     def _properties(self, column: pa.Array) -> pa.MapArray:
-        """Return the user's properties, without nulls and those that RocketMQ sets itself."""
+        """Return the user's properties, without empty values and without RocketMQ's own names."""
         maps = column.cast(_TEXTS)
         if maps.null_count:
             maps = maps.take(pa.array(np.arange(len(maps))))  # drops values hidden under nulls

@@ -51,7 +51,7 @@ def ranges_before(
 ) -> list[ReadRange]:
     """Return the offset range of each queue of a topic up to a time, or before given offsets.
 
-    Queues without such an offset are left out; a time of None is now.
+    Queues that ``ends`` does not have are left out. ``until_ms`` of None means now.
     """
     end = LATEST if until_ms is None else until_ms + 1
     ranges = resolve_read_ranges(admin.instance, topic, EARLIEST, end)
