@@ -44,7 +44,7 @@ AT = "b:1"
         (TlsFailed(AT, "unknown authority"), "The options are --tls, --tls-ca-file"),
         (ConnectionFailed(AT, "refused"), "Run rocketpoll cluster health to see which brokers"),
         (RequestTimeout(AT, 10, 5), "Give --tls if it speaks TLS"),
-        (BrokerNotFound("b"), "or run rocketpoll cluster info"),
+        (BrokerNotFound("b"), "or list known brokers with rocketpoll cluster info"),
         (
             NoPermission(16, "no", AT, 10),
             "Use keys that have the permission (--access-key, --profile)",
