@@ -111,7 +111,7 @@ def test_offset_reset_past_the_queue_end_is_refused(processor, consumers, story)
     code, remark = reset_refused(processor, queue_id=1, offset=3)
     assert code == Answer.SYSTEM_ERROR
     assert "offset 3 is not in queue 1 of topic T: 0 to 2" in remark
-    assert "needs the queueId" in reset_refused(processor, offset=3)[1]
+    assert "needs a queueId" in reset_refused(processor, offset=3)[1]
     assert "queueId[9] is illegal" in reset_refused(processor, queue_id=9)[1]
     assert member.sent == []
 
