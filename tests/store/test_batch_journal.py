@@ -97,7 +97,7 @@ def test_damaged_journal_entry_is_refused_unless_it_is_the_last(tmp_path_factory
     if number == 2:
         assert noted(path) == notes[:2]
     else:
-        with pytest.raises(DamagedTable, match=r"Nothing was changed\. Put"):
+        with pytest.raises(DamagedTable, match=r"Nothing was changed\. Restore"):
             noted(path)
 
 

@@ -185,7 +185,7 @@ def test_delete_topic_in_name_server_is_refused_for_an_existing_topic(room):
     room.create_topic("T")
     code, remark = room.refused(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "T"})
     assert code == ResponseCode.SYSTEM_ERROR
-    assert "delete it in the broker first" in remark
+    assert "still exists: delete it in the broker" in remark
     another = {"topic": "T", "clusterName": "another"}
     assert room.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, another).code == ResponseCode.SUCCESS
 
