@@ -109,8 +109,8 @@ class TestAddresses:
         assert complaint(raised) == (
             f"OptionError: option namesrvAddr: no name server answers: {address} did not answer "
             "GET_ROUTEINFO_BY_TOPIC within 200 ms. Check that this is the address of a name "
-            "server, or of a rocketpoll broker: it accepts connections, but the program there is "
-            "another, or is stopped"
+            "server, or of a rocketpoll broker: it accepts connections, but its program is another "
+            "one, or hangs"
         )
 
     def test_load_without_name_server_option_is_refused(self, source):
