@@ -40,11 +40,7 @@ from ..schedule.real_topic_delivery import RETRY_MS, DeliveryBudget
 from ..schedule.schedule_message_service import StartTime
 from ..state.tables.consumer_offset import ConsumerOffsetManager
 from ..state.tables.table import TooMany
-from ..store.errors import (
-    Degradation,
-    EndUnknown,
-    UnreadableFile,
-)
+from ..store.errors import Degradation, EndUnknown, UnreadableFile
 from ..store.message_store import MessageStore
 from ..store.results import (
     LOG_START,

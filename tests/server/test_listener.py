@@ -69,7 +69,7 @@ async def test_poll_accept_reports_exhausted_descriptors_or_memory(code):
     lacking.error = OSError(code, "lacking")
     assert listener.poll_accept() is lacking.error
     if not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
-        assert not listener._servers, "it goes on trying"
+        assert not listener._servers, "it keeps trying"
         waiting = asyncio.ensure_future(greeted(port))
         await asyncio.sleep(0)
         assert listener.poll_accept() is lacking.error

@@ -147,8 +147,8 @@ class MessageAppender:
             return [self._too_long(run.size, self.file_room)] * len(drafts)
         with self._lock:
             self._write_buffered()
-            refused = self._put_run(run)
-        return _results_of(run) if refused.is_stored else [refused] * len(drafts)
+            first = self._put_run(run)
+        return _results_of(run) if first.is_stored else [first] * len(drafts)
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
         """Append one message whose texts are already encoded as bytes."""

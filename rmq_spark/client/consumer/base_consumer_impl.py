@@ -51,12 +51,7 @@ from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
 )
-from rmq_spark.wire.bodies.clients import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumeType,
-    MessageModel,
-)
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.remoting.command import CURRENT_VERSION
